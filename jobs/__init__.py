@@ -1,4 +1,4 @@
-"""All code that accesses a cluster or runs in one; what other programs use is named here (docs/launcher.md)."""
+"""All code that accesses a cluster or runs in one, and the names that other programs import (docs/launcher.md)."""
 
 from functools import cache
 from importlib import import_module
@@ -29,7 +29,7 @@ _HOMES = {
 
 @cache
 def __getattr__(name: str) -> Any:
-    """Import what is asked for (PEP 562): who imports one room does not load the others."""
+    """Import a name when it is first used (PEP 562): importing one package does not load the others."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name], __name__), name)

@@ -1,4 +1,4 @@
-"""Names in one line: the first of them and how many more there are, and the one that was probably meant."""
+"""Names in one line: the first ones with the number of the rest, and the nearest match of a misspelt name."""
 
 from __future__ import annotations
 

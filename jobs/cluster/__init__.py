@@ -1,1 +1,1 @@
-"""The cluster: its API client, facts read from it, clean-up, redaction."""
+"""Access to the cluster: the API client, facts read from the API, redaction of foreign text."""

@@ -1,8 +1,8 @@
-"""Validates foreign decoded JSON against a type: a pod's output, the API server's answers, a record's file.
+"""Validation of foreign JSON against a type: a pod's output, the API server's responses, a record's file.
 
-A type is a TypedDict, ``list[T]``, ``dict[str, T]``, ``T | None``, a Literal, a StrEnum, a plain type, or a kind of
-values (``Annotated[int, Kind(...)]``). Where no class is worth its lines, an object is written as ``{"key": T}`` (a key
-that ends in ! must be there) and a list of such as ``[{...}]``. Null is absent; other keys are not seen.
+A type is a TypedDict, ``list[T]``, ``dict[str, T]``, ``T | None``, a Literal, a StrEnum, a plain type, or a constrained
+type (``Annotated[int, Kind(...)]``). For an object without a class of its own, write ``{"key": T}`` (a key that ends in
+! is required); for a list of such objects, ``[{...}]``. Null counts as absent; other keys are ignored.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from seatrial.logs.kinds import Kind
 from .redact import safe
 
 LARGEST = 2**64
-"""Counters of ports have 64 bits; nothing that is reported is larger."""
+"""Port counters have 64 bits; no reported number is larger."""
 
 Check = Callable[[Any], str]
-"""Says where a value differs from its type and how: "peers[0].index is the text 'x', not a count"; '' where it fits."""
+"""Describes where and how a value differs from its type: "peers[0].index is the text 'x', not a count"; else ''."""
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a finite number of a size that things have."""
+    """Return whether a value is a finite number within LARGEST."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
 
 
 def is_whole(value: object) -> bool:
-    """Return whether a value is such a number, and an integer."""
+    """Return whether a value is an integer within LARGEST."""
     return isinstance(value, int) and is_number(value)
 
 
@@ -51,7 +51,7 @@ _PLAIN = {
     float: Kind("a number", is_number),
 }
 _WHOLLY = (str, bool)
-"""Types that accept any value: of most fields a look at the value's own type is enough."""
+"""Types of field that need only a check of the value's own type."""
 _SHOWN = {dict: "a mapping", list: "a list", str: "the text", bool: "the flag", int: "the number", float: "the number"}
 
 
@@ -132,7 +132,7 @@ def _entries(kind: type[list[Any] | dict[str, Any]], of: Any, place: Callable[[A
 
 
 def at(key: str, problem: str) -> str:
-    """Put the name of the place before the error."""
+    """Prefix the error with the name of its place."""
     return f"{key}{'' if problem.startswith(('[', ' ')) else '.'}{problem}"
 
 

@@ -1,7 +1,7 @@
-"""Marks of results on nodes: labels, a condition, a taint that is removed; all off by default.
+"""Results of trials on nodes: labels, a condition, removal of a taint; all off by default.
 
-A selector of a workload requests the label; node-problem-detector's users watch conditions, where True is a problem.
-A failed node also has its action where a finding names one: a label for controllers, and in the condition's message.
+A workload's nodeSelector uses the label. Users of node-problem-detector watch conditions, where True is a problem. A
+failed node also shows its action if a finding names one: as a label for controllers, and in the condition's message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STATUS = {True: ("True", "TrialsFailed"), False: ("False", "TrialPassed"), None
 _KEY = re.compile(r"(?:([a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _KUBERNETES = re.compile(r"(?:.*\.)?(?:kubernetes|k8s)\.io")
 _FREE = ("node-restriction.kubernetes.io", "readiness.k8s.io")
-"""Of Kubernetes' own prefixes those that are for others: an administrator's, and the node-readiness-controller's."""
+"""Prefixes of Kubernetes for use by others: administrators, and the node-readiness-controller."""
 Unchanged = Callable[[Unstructured], bool]
 
 
@@ -37,7 +37,7 @@ def _always(_: Unstructured) -> bool:
 
 
 def label(kube: Kube, node: str, bad: bool | None, *, action: str = "") -> None:
-    """Label a node passed or failed, a failed one with its action; None takes both away. Raises ClusterError."""
+    """Label a node passed or failed, a failed one with its action; None removes both labels. Raises ClusterError."""
     asked = heaviest((action,)) if bad else None
     kube.patch(path("nodes", node), {"metadata": {"labels": {LABEL: _STATES[bad], ACTION: asked and str(asked)}}})
 
@@ -51,13 +51,13 @@ def condition(
     action: str = "",
     unchanged: Unchanged = _always,
 ) -> bool | None:
-    """Set only our condition of a node, of the machine as it is now; return what it says. Raises ClusterError.
+    """Set our condition of a node for the machine as it is now; return its status. Raises ClusterError.
 
-    A failed node's message has what to do, in words and by its word in the form of NVSentinel's conditions, then the
-    faults, and at its end which machine was tried.
+    The message of a failed node has the action in words and in the form of NVSentinel's conditions. The faults and the
+    identity of the tested machine follow.
 
-    ``unchanged``: whether that is the machine that was tried; of another one nothing is known. Nor is a pass of a node
-    without a boot id: it would still be there after a reboot.
+    ``unchanged``: whether this is the tested machine; a different one has no known result. A pass of a node without a
+    boot id is not recorded: it would outlive a reboot.
     """
     said = bad
 
@@ -82,7 +82,7 @@ def condition(
 
 
 def untaint(kube: Kube, node: str, key: str, unchanged: Unchanged = _always) -> bool:
-    """Remove a taint, with any effect, and a label of that key; False where the machine has changed.
+    """Remove a taint, with any effect, and a label of that key; return False if the machine has changed.
 
     Raises ClusterError.
     """
@@ -103,18 +103,18 @@ def untaint(kube: Kube, node: str, key: str, unchanged: Unchanged = _always) -> 
 
 
 def forbidden(key: str) -> str:
-    """Explain why a taint or label of this key is not to be removed; '' if it may be.
+    """Explain why a taint or label of this key must not be removed; '' if it may be.
 
-    Without its Kubernetes' labels and taints a node is scheduled to as it must not be, or not at all.
+    Without Kubernetes' own labels and taints, pods are scheduled to the node wrongly, or not at all.
     """
     known = _KEY.fullmatch(key)
     if known is None:
-        return f"{safe(key, 80)!r} is no key of a taint or label, such as seatrial/new (without value and effect)"
+        return f"{safe(key, 80)!r} is not a key of a taint or label, such as seatrial/new (without value and effect)"
     prefix = known.group(1) or ""
     if key in (LABEL, ACTION):
-        return f"{key} is not removed: it is a mark of a result"
+        return f"{key} is not removed: it records a result"
     if _KUBERNETES.fullmatch(prefix) and prefix not in _FREE:
-        return f"{safe(key, 80)} is not removed: it is of Kubernetes"
+        return f"{safe(key, 80)} is not removed: it belongs to Kubernetes"
     return ""
 
 
@@ -124,7 +124,7 @@ def carries(raw: Unstructured, key: str) -> bool:
 
 
 def machine(raw: Unstructured) -> str:
-    """Name what a node is now by its boot and its driver: after a reboot or an upgrade it is not what was tried."""
+    """Identify a node's machine by boot and driver: after a reboot or an upgrade it differs from the tested one."""
     known = safe(driver(read_node(raw)), 100)
     return f"boot {booted(raw) or 'unknown'}" + (f", driver {known}" if known else "")
 
@@ -135,7 +135,7 @@ def booted(raw: Unstructured) -> str:
 
 
 def is_of_this_machine(raw: Unstructured) -> bool:
-    """Return whether our condition was written of the machine as it is now; False where that is unknown."""
+    """Return whether our condition was written for the machine as it is now; False where that is unknown."""
     return bool(booted(raw)) and str(_ours(raw).get("message") or "").endswith(_signature(raw))
 
 
@@ -146,19 +146,19 @@ def is_same_machine(raw: Unstructured, other: Unstructured) -> bool:
 
 
 def judged(raw: Unstructured) -> bool | None:
-    """Return what our condition says of the machine as it is now: True failed, False passed, None nothing."""
+    """Return our condition's result for the machine as it is now: True failed, False passed, None nothing."""
     status = str(_ours(raw).get("status"))
     return {"True": True, "False": False}.get(status) if is_of_this_machine(raw) else None
 
 
 def outlived(raw: Unstructured) -> bool:
-    """Return whether our condition says passed of a machine that has booted since, or may have."""
-    told = str(_ours(raw).get("message"))
-    return _ours(raw).get("status") == "False" and not (booted(raw) and f"(boot {booted(raw)}" in told)
+    """Return whether our condition reports passed for a machine that has rebooted since, or may have."""
+    written_for = str(_ours(raw).get("message"))
+    return _ours(raw).get("status") == "False" and not (booted(raw) and f"(boot {booted(raw)}" in written_for)
 
 
 def written(raw: Unstructured) -> float:
-    """Return when our condition was written last, in seconds since 1970; 0 for never."""
+    """Return when our condition was last written, in seconds since 1970; 0 if never."""
     try:
         return datetime.datetime.fromisoformat(str(_ours(raw).get("lastHeartbeatTime"))).timestamp()
     except (ValueError, OverflowError):
@@ -168,7 +168,7 @@ def written(raw: Unstructured) -> float:
 def read(kube: Kube, node: str) -> Unstructured:
     """Return a node from the API server, {} if it does not exist. Raises ClusterError.
 
-    It is listed: that permission every run has, and to get one node none.
+    Uses list, because every run has that permission and none has that to get one node.
     """
     nodes, _ = kube.list(path("nodes"), fieldSelector=f"metadata.name={node}")
     return next((each for each in nodes if as_map(each.get("metadata")).get("name") == node), {})
@@ -183,7 +183,7 @@ def _signature(raw: Unstructured) -> str:
 
 
 def _write(kube: Kube, node: str, change: Callable[[Unstructured], tuple[str, Unstructured] | None]) -> None:
-    """Patch what was read, never what another client has just written; None: nothing is to be written."""
+    """Patch the version that was read, never a concurrent change; ``change`` returns None to write nothing."""
     for attempt in range(_ATTEMPTS):
         raw = read(kube, node)
         made = change(raw)

@@ -1,8 +1,8 @@
-"""Redaction of text that leaves the cluster: no secrets, no control characters, not too long.
+"""Redaction of text that leaves the cluster: no secrets, no control characters, bounded length.
 
-Logs, annotations, environment and API messages are written by others. Everything that reaches a file, a terminal or a
-report goes through `safe` (one line of prose), `redact` (a line of a log) or `redact_value` (decoded JSON). What a
-credential looks like is in seatrial/logs/reader/redact.py, which the pods and the reader of logs use, too.
+Logs, annotations, environment and API messages are untrusted. All text for a file, a terminal or a report passes
+through `safe` (one line of prose), `redact` (a line of a log) or `redact_value` (decoded JSON). The patterns of
+credentials are in seatrial/logs/reader/redact.py, which the pods and the reader of logs use, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[
 
 
 class LineRedactor:
-    """Redacts a log line by line; a private key that spans lines is masked as a whole."""
+    """A line-by-line redactor of a log; a private key that spans lines is masked as a whole."""
 
     _MOST_KEY_LINES = 200
 
@@ -31,7 +31,7 @@ class LineRedactor:
         self._key_lines_left = 0
 
     def line(self, text: str) -> str:
-        """Make one line of a log fit to be kept."""
+        """Redact and bound one line of a log."""
         if self._key_lines_left:
             self._key_lines_left = 0 if _KEY_END.search(text) else self._key_lines_left - 1
             return MASK
@@ -41,7 +41,7 @@ class LineRedactor:
 
 
 def clean(text: str, limit: int = LINE_LIMIT) -> str:
-    """Drop terminal escapes, control, bidirectional and invisible characters; cut at `limit` characters and say so."""
+    """Remove terminal escapes, control, bidirectional and invisible characters; truncate at `limit` with a note."""
     cut = len(text) > limit
     text = _CONTROL.sub("", _ANSI.sub("", text[: limit * 2])).replace("\t", " ")
     if len(text) > limit or cut:
@@ -56,19 +56,19 @@ def safe(text: object, limit: int = 1000) -> str:
 
 
 def _line(text: str, limit: int) -> str:
-    if "\n" in text:  # a variable's value ends with its line
+    if "\n" in text:  # a variable's value ends at the end of the line
         text = "\n".join(map(LineRedactor().line, text.splitlines()))
-    # Redact before cutting: half a secret is still a secret, and its name may be before the cut.
+    # Redact before truncating: half a secret is still a secret, and its name may precede the cut.
     return clean(redact(clean(" ".join(text.split()), max(limit * 4, 65_536))), limit)
 
 
-# A watcher reads the same events and conditions at every look; together at most some MB.
+# A watcher reads the same events and conditions at every poll; the cache holds at most some MB.
 _KNOWN_LENGTH = 2000
 _known_line = lru_cache(maxsize=1000)(_line)
 
 
 def redact_value(value: Any, *, limit: int = 262_144) -> Any:
-    """Return decoded JSON with every string redacted; values under a secret-looking key are masked whole."""
+    """Redact every string of decoded JSON; values under a secret-looking key are masked whole."""
     if isinstance(value, str):
         return redact(value[:limit])
     if isinstance(value, list):

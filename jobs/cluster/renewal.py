@@ -1,8 +1,8 @@
 """The lease of a run: an annotation on its launched object, which its runner renews while it is alive.
 
-The annotation is a record as client-go's leader election keeps it, and is judged as there (tools/leaderelection):
-clocks of two machines are never compared; a lease that does not change for its duration on the observer's own clock has
-run out. An annotation needs no right that a run does not have; a Lease of each run would need five.
+The annotation is a record of client-go's leader election, and is judged by the same rule (tools/leaderelection): clocks
+of two machines are never compared. A lease has expired if it does not change for its duration on the observer's own
+clock. An annotation needs no further permission; a Lease object for each run would need five.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 ANNOTATION = "seatrial/lease"
 SECONDS = 40.0
-"""How long a lease holds without renewal: as long as a kubelet's (nodeLeaseDurationSeconds)."""
-_RENEWALS = 8  # within that time: seven may be lost to an API server in trouble
+"""Validity of a lease without renewal: that of a kubelet's (nodeLeaseDurationSeconds)."""
+_RENEWALS = 8  # within that time: seven may be lost in an outage of the API server
 _PATIENCE = 20  # errors before the state counts as unknown
-_LONGEST_S = 600.0  # the limit, whatever an annotation says
+_LONGEST_S = 600.0  # the limit for any annotation
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A lease as read; `text` changes with each renewal. A `released` one has no holder intentionally."""
+    """A lease as read; `text` changes with each renewal. A `released` one has no holder by intention."""
 
     text: str
     seconds: float
@@ -49,7 +49,7 @@ class Held:
 
 
 def record(seconds: float, *, released: bool = False) -> dict[str, str]:
-    """Return the annotation, renewed now; released, its holder is empty, as where client-go's gives up its own."""
+    """Return the annotation, renewed now; a released one has an empty holder, as client-go's has."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     holder = "" if released else f"{socket.gethostname()}_{os.getpid()}"
     spec = {"holderIdentity": holder, "leaseDurationSeconds": max(1, round(seconds)), "renewTime": now}
@@ -57,7 +57,7 @@ def record(seconds: float, *, released: bool = False) -> dict[str, str]:
 
 
 def held(item: Unstructured) -> Held | None:
-    """Read the lease of a launched object; None without one, like manually applied objects."""
+    """Read the lease of a launched object; None for objects without one, such as manually applied ones."""
     text = as_map(as_map(item.get("metadata")).get("annotations")).get(ANNOTATION)
     if not isinstance(text, str):
         return None
@@ -71,10 +71,10 @@ def held(item: Unstructured) -> Held | None:
 
 
 class Renewal:
-    """Renews the lease of one object, in a thread, until `stop`.
+    """A thread that renews the lease of one object until `stop`.
 
-    An answer of 404 does not end it: a restarted API server gives it for custom resources until it has read their
-    definitions, and a run whose lease is not renewed any more would be taken for dead while it lives.
+    An answer of 404 does not end it. A restarted API server answers 404 for custom resources until it has read their
+    definitions, and without renewal a live run would be taken for dead.
     """
 
     def __init__(self, kube: Kube, url_path: str, seconds: float) -> None:
@@ -84,13 +84,13 @@ class Renewal:
         self._thread.start()
 
     def stop(self) -> None:
-        """Renew no more."""
+        """Stop renewing."""
         self._ended.set()
 
     def release(self) -> None:
-        """Leave the object for `job attach`: it stays, and its lease is not renewed. Raises ClusterError."""
+        """Stop renewing and release the lease, so that `job attach` can take it. Raises ClusterError."""
         self.stop()
-        self._thread.join()  # a renewal under way would take it back
+        self._thread.join()  # a renewal in progress would acquire it again
         self._kube.patch(self._path, {"metadata": {"annotations": record(self._seconds, released=True)}})
 
     def _renew(self) -> None:
@@ -99,7 +99,7 @@ class Renewal:
             try:
                 patch = {"metadata": {"annotations": record(self._seconds)}}
                 self._kube.patch(self._path, patch, deadline_s=self._seconds / 4)
-            except ClusterError:  # an outage: other watchers cannot read either, and wait
+            except ClusterError:  # an outage: observers cannot read either, and wait
                 continue
 
 
@@ -109,10 +109,10 @@ class Watched(Exception):  # noqa: N818  (a state of the lease, not an error)
 
 @contextlib.contextmanager
 def taken(kube: Kube, url_path: str, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-    """Hold the lease of a run that was detached, or has a dead runner, while the block lasts.
+    """Hold the lease of a run that was detached, or has a dead runner, during the block.
 
-    An object that is still there afterwards is left to the next one. Raises Watched where its runner lives, or another
-    was faster; ClusterError, NotFound among them.
+    Afterwards it is released if the object still exists. Raises Watched if its runner is alive or another process was
+    faster; ClusterError, NotFound among them.
     """
     item = kube.get(url_path)
     lease = held(item)
@@ -128,12 +128,12 @@ def taken(kube: Kube, url_path: str, tell: Callable[[str], None] = lambda _: Non
     try:
         yield
     finally:
-        with contextlib.suppress(ClusterError):  # of a deleted run; else it expires
+        with contextlib.suppress(ClusterError):  # the run was deleted; otherwise the lease expires
             renewal.release()
 
 
 def _take(kube: Kube, url_path: str, item: Unstructured, seconds: float) -> None:
-    """Write our name into a lease as it was read: of two writers, one gets a conflict."""
+    """Write our name into an unchanged lease: of two writers, one gets a conflict."""
     known = held(item)
     mine = record(seconds)
     while True:
@@ -144,18 +144,18 @@ def _take(kube: Kube, url_path: str, item: Unstructured, seconds: float) -> None
             item = kube.get(url_path)
             now = held(item)
             if now is not None and now.text == mine[ANNOTATION]:
-                return  # ours, with a lost answer
+                return  # ours: the response was lost
             if now != known:
-                raise Watched(f"another process took it at this moment: {now or 'by no lease'}") from None
+                raise Watched(f"another process has just taken it: {now or 'by no lease'}") from None
         else:
             return
 
 
 def run_out(kube: Kube, leases: Mapping[str, Held], tell: Callable[[str], None] = lambda _: None) -> set[str]:
-    """Watch leases, by the path of their objects; return those that were not renewed for their whole duration.
+    """Observe leases, by the path of their objects; return those not renewed for their whole duration.
 
-    Only time in which the API server answered counts: while it did not, no run could renew. Raises ClusterError where
-    it answers no more.
+    Only time during which the API server answered counts, since no run could renew during an outage. Raises
+    ClusterError in a lasting outage.
     """
     waiting = {url: (lease, time.monotonic()) for url, lease in leases.items()}
     dead: set[str] = set()
@@ -181,7 +181,7 @@ def run_out(kube: Kube, leases: Mapping[str, Held], tell: Callable[[str], None] 
             now = time.monotonic()
             if now_held is None or now_held.text != lease.text:
                 del waiting[url]
-            elif now - asked > pause:  # an answer that took so long hides as long an outage
+            elif now - asked > pause:  # a slow response may hide an outage of that length
                 waiting[url] = (lease, now)
             elif now - since >= lease.seconds:
                 dead.add(url)

@@ -37,7 +37,7 @@ def load(kube: Kube, name: str) -> tuple[dict[str, str], str]:
 
 
 def parsed(data: Mapping[str, str], name: str, key: str) -> dict[str, object]:
-    """Return the JSON object under one key of a ConfigMap; nothing where it is missing. Raises StateStoreError."""
+    """Return the JSON object under one key of a ConfigMap; {} if it is missing. Raises StateStoreError."""
     if key not in data:
         return {}
     try:
@@ -52,7 +52,7 @@ def parsed(data: Mapping[str, str], name: str, key: str) -> dict[str, object]:
 def save(
     kube: Kube, name: str, data: Mapping[str, str], *, version: str = "", was: Mapping[str, str] | None = None
 ) -> None:
-    """Write a whole ConfigMap, with ``version`` only if it has not changed since. Raises StateStoreError, ClusterError.
+    """Write a whole ConfigMap; with ``version``, only if unchanged since. Raises StateStoreError, ClusterError.
 
     ``was``: its data at that version; a concurrent change of a label or an annotation does not matter.
     """
@@ -66,7 +66,7 @@ def save(
             kube.patch(place, body | {"metadata": {"resourceVersion": version}})
         except Conflict:
             stored, newer = load(kube, name)
-            if stored == dict(data):  # our own change, sent twice over a broken connection
+            if stored == dict(data):  # our own change, sent twice after a connection error
                 return
             if stored != was:
                 raise

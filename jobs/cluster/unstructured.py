@@ -1,4 +1,4 @@
-"""Fields and quantities of unstructured objects, read only where they have the shape they should have."""
+"""Tolerant access to fields and quantities of unstructured objects."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 Unstructured: TypeAlias = dict[str, Any]
-"""An object of the API, or a part of one, as its JSON has it: a field may be missing, or have another shape."""
+"""An object of the API, or a part of it, as decoded JSON: a field may be missing, or have another shape."""
 
 
 def as_map(value: object) -> Unstructured:
-    """The value if it is a mapping, else an empty one."""
+    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> list[Unstructured]:
-    """The mappings of a list, else nothing."""
+    """Return the mappings of a list; [] for any other value."""
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def as_texts(value: object) -> list[str]:
-    """The texts of a list, else nothing."""
+    """Return the texts of a list; [] for any other value."""
     return [entry for entry in value if isinstance(entry, str)] if isinstance(value, list) else []
 
 
@@ -48,7 +48,7 @@ def labels_of(item: Unstructured) -> Unstructured:
 
 
 def node_of(pod: Unstructured) -> str:
-    """Return the node to which a pod is bound, '' before."""
+    """Return the node to which a pod is bound, '' before binding."""
     return str(as_map(pod.get("spec")).get("nodeName") or "")
 
 
@@ -58,7 +58,7 @@ def phase_of(pod: Unstructured) -> str:
 
 
 def by_type(status: Unstructured) -> dict[str, Unstructured]:
-    """The conditions of a status by their type."""
+    """Return the conditions of a status by type."""
     return {str(entry.get("type")): entry for entry in as_list(status.get("conditions"))}
 
 
@@ -75,7 +75,7 @@ def quantity(text: object) -> Decimal | None:
     return _quantity(written) if len(written) <= _LONGEST else None
 
 
-@lru_cache(maxsize=4096)  # of thousands of nodes and pods most amounts are the same few
+@lru_cache(maxsize=4096)  # cached: among thousands of nodes and pods, most amounts repeat
 def _quantity(text: str) -> Decimal | None:
     match = _SHAPE.fullmatch(text.strip())
     if match is None:

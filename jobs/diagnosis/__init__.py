@@ -1,1 +1,1 @@
-"""Why a pod or a job did not run, or did not end: conditions, events and refusals as named symptoms."""
+"""Causes why a pod or a job did not run or end: symptoms from conditions, events and refusals."""

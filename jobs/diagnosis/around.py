@@ -1,8 +1,8 @@
-"""The timeline around a job: events, conditions of its nodes, messages in its logs.
+"""The timeline around a job's failure: events, conditions of its nodes, messages in its logs.
 
-Rule: a cause comes before its effect, and touches a node or pod of the job. Of what does, the hardest is the likely
-cause (an eviction, a broken GPU, a lost node, then storage and links), the failing pod's own node before others; the
-rest is possible, or only nearby.
+A cause precedes its effect, and concerns a node or pod of the job. The most severe of these is the likely cause (an
+eviction, a failed GPU, a lost node, then storage and links), on the failing pod's own node before others. The rest is
+classified as possible or nearby.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, node_of
 
 EVICTION = re.compile(r"Evict(?!ionThreshold)|Preempt|DisruptionTarget|DeletionByTaintManager|TerminationByKubelet")
-"""Reasons only: the scheduler's messages explain for every pending pod why preemption does not help it."""
+"""Matches reasons only: the scheduler's messages explain for every pending pod why preemption does not help it."""
 TAKEN_BACK = "Cancelling deletion of Pod"
-"""The taint manager's message, with the reason of an eviction, for a taint that was removed in time."""
+"""The taint manager's message for an eviction that is canceled because the taint was removed in time."""
 KINDS = (
     (
         "gpu",
@@ -47,8 +47,8 @@ KINDS = (
         r"|(?:Deleting|Removing)Node|ScaleDown\b|SpotInterruption",
     ),
 )
-"""The subject of an event, a condition or a line, most severe first except the node: by the reasons of the kubelet, the
-controllers, cluster-autoscaler, aws-node-termination-handler and node-problem-detector (its config/), and the words of
+"""Kinds of events, conditions and log lines, most severe first except the node. Sources: reasons of the kubelet, the
+controllers, cluster-autoscaler, aws-node-termination-handler and node-problem-detector (its config/); messages of
 Linux (phylib, bonding, mlx5), libibverbs and NVRM."""
 OTHER = "other"
 """Other warnings about a node (CheckLimitsForResolvConf, ImageGCFailed): reported, but not a cause."""
@@ -56,11 +56,12 @@ _COMPILED = tuple((kind, re.compile(text)) for kind, text in KINDS)
 _HARDNESS = {"eviction": 0, "gpu": 1, "node": 2, "storage": 3, "link": 4}
 LINE_KINDS = frozenset({"gpu", "storage", "link"})
 WITHIN_S = 1800.0
-"""A cause shows within this time: the longest of torch.distributed's default timeouts (30 min; NCCL's is 10)."""
+"""Seconds between a cause and its failure, at most: the longest default timeout of torch.distributed (30 min; NCCL's is
+10)."""
 SECOND_S = 1.0
-"""Events and conditions have whole seconds."""
+"""Timestamps of events and conditions have a resolution of one second."""
 NOT_READY_S = 50.0
-"""So much later a node that stopped to answer is said to be NotReady (node-monitor-grace-period of the controllers)."""
+"""Seconds until an unresponsive node is reported NotReady (node-monitor-grace-period of the controllers)."""
 MOST = 40
 
 
@@ -78,16 +79,18 @@ class Moment:
 
 
 def kind_of(reason: str, text: str = "") -> str:
-    """Name the kind of an event, a condition or a line (a text without a reason), '' for an unknown one."""
+    """Return the kind of an event, a condition or a line (a text without a reason); '' if unknown."""
     if EVICTION.search(reason):
         return "eviction"
     return next((kind for kind, pattern in _COMPILED if pattern.search(reason) or pattern.search(text)), "")
 
 
 def from_events(events: Iterable[Event], nodes: Mapping[str, str]) -> Iterator[Moment]:
-    """Yield events about the job's pods (name -> node) and their nodes that are of a kind, or warn of a node.
+    """Yield the events about the job's pods (name -> node) and their nodes.
 
-    A repeated event is reported by its first and its last time: a cause does not end with its effect.
+    Included are those of a known kind, and all warnings about a node.
+
+    A repeated event is yielded at its first and its last time, because a cause may persist after its effect.
     """
     names = set(nodes.values())
     for event in events:
@@ -106,7 +109,7 @@ def _said(event: Event) -> str:
 
 
 def from_node(node: Unstructured) -> Iterator[Moment]:
-    """Yield the changes of a node's conditions: bad ones with their start, and those that ended."""
+    """Yield the changes of a node's conditions: when a bad one began, and when one recovered."""
     name = safe(name_of(node), 253)
     for kind, condition in by_type(as_map(node.get("status"))).items():
         at, state = str(condition.get("lastTransitionTime") or "")[:40], str(condition.get("status"))
@@ -122,7 +125,7 @@ def from_node(node: Unstructured) -> Iterator[Moment]:
 
 
 def from_pod(pod: Unstructured) -> Iterator[Moment]:
-    """Yield how containers failed, and that the pod was to be disrupted."""
+    """Yield failures of containers, and the pod's disruption condition."""
     name, node = _place(pod)
     status, unreported = as_map(pod.get("status")), True
     for entry in as_list(status.get("containerStatuses")):
@@ -157,7 +160,7 @@ def from_lines(pod: Unstructured, lines: Iterable[str]) -> Iterator[Moment]:
 
 
 def judged(moments: Iterable[Moment], pods: Sequence[Unstructured]) -> list[Moment]:
-    """Return the events during the job, in order, each with its part in the failure."""
+    """Return the events during the job in order, each with its role in the failure."""
     timed = {replace(moment, at=_utc(at)) for moment in moments if (at := time_of(moment.at)) is not None}
     moments_in_order = sorted(timed, key=lambda moment: (_seconds(moment), moment.text))
     began = min(
@@ -177,16 +180,16 @@ def judged(moments: Iterable[Moment], pods: Sequence[Unstructured]) -> list[Mome
 
 
 def _against(moment: Moment, failure: Moment, started: Mapping[str, float | None]) -> Moment:
-    """Classify an event's time: a cause must precede the failure, and within the time of a timeout."""
+    """Classify an event by time: a cause precedes the failure by at most a timeout."""
     if moment is failure:
-        return replace(moment, role="failure", why="the first that failed")
+        return replace(moment, role="failure", why="the first failure")
     before = _seconds(failure) - _seconds(moment)
     if why := _apart(moment, before, started):
         return replace(moment, why=why)
     where = "on another node of the job"
     if moment.node == failure.node:
         where = "in this pod" if moment.pod == failure.pod else "on its node"
-    usual = "; such an Xid is usually the program's own work" if _of_program(moment) else ""
+    usual = "; the program itself usually causes such an Xid" if _of_program(moment) else ""
     return replace(moment, role="possible", why=f"{_ago(before)} {failure.pod} failed first, {where}{usual}")
 
 
@@ -195,18 +198,18 @@ def _of_program(moment: Moment) -> bool:
 
 
 def only_of_programs(text: str) -> bool:
-    """Return whether a text names Xids, and only such as a program usually brings about itself."""
+    """Return whether a text contains only Xids that a program usually causes itself."""
     numbers = {int(number) for number in XID.findall(text)}
     return bool(numbers) and all(number in xids() and xids()[number].program for number in numbers)
 
 
 def _apart(moment: Moment, before: float, started: Mapping[str, float | None]) -> str:
-    """Explain why a moment so many seconds before the failure is not a cause of it; '' where it may be one."""
+    """Explain why an event so many seconds before the failure cannot be its cause; '' if it can."""
     if moment.kind == "failure":
         return "after the first failure"
     begin = started.get(moment.pod)
     if moment.kind == "storage" and begin is not None and _seconds(moment) < begin:
-        return "before its container started, and it did start"
+        return "before its container started successfully"
     if before > WITHIN_S:
         return f"{before / 60:.0f} min before the failure"
     late_events = (moment.kind == "node" and "NotReady" in moment.text) or moment.text.startswith("Ready=")
@@ -226,7 +229,7 @@ def _rank(moment: Moment, failure: Moment) -> tuple[bool, int, float]:
 
 
 def _bounded(moments: list[Moment]) -> list[Moment]:
-    """At most MOST of them: those with a part in the failure first, in the order of time."""
+    """Return at most MOST of them in order of time; those with a role in the failure have priority."""
     most_likely = sorted(
         range(len(moments)), key=lambda n: ("likely", "failure", "possible", "nearby").index(moments[n].role)
     )[:MOST]
@@ -246,7 +249,7 @@ def _started(pod: Unstructured) -> float | None:
 
 
 def time_of(text: object) -> datetime.datetime | None:
-    """Read an RFC 3339 time with a zone; None of anything else."""
+    """Parse an RFC 3339 time with a zone; None for anything else."""
     try:
         moment = datetime.datetime.fromisoformat(str(text or ""))
     except ValueError:
@@ -255,7 +258,7 @@ def time_of(text: object) -> datetime.datetime | None:
 
 
 def _utc(at: datetime.datetime) -> str:
-    """Write a time in UTC: a runtime stamps its logs with its own node's offset."""
+    """Format a time in UTC: a container runtime uses its node's time zone."""
     return at.astimezone(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -1,42 +1,42 @@
-"""The time limit of each kind of problem, in seconds, after which waiting is useless: one table, with its sources.
+"""Time limits after which waiting is useless, in seconds, for each kind of problem, with their sources.
 
-A grace period is longer than a controller's next try: a state that is repaired by then was not a failure.
+A grace period is longer than a controller's retry interval: a state that is repaired by then is not a failure.
 "Recordings" are those of a real Kubernetes 1.36 in tests/real/recordings.
 """
 
 from __future__ import annotations
 
-# Job and pods are watched separately, and controllers write one after another (up to 0.1 s apart in the recordings):
-# that the Job itself was deleted, or deleted a pod itself, may be heard a moment after the pod's deletion.
+# Job and pods are watched separately, and controllers write one after another (up to 0.1 s apart in the recordings).
+# The deletion of the Job, or its deletion of a pod, may be observed shortly after the pod's deletion.
 DELETED_S = 5.0
-# The Job controller tries to create a refused pod again after 1, 2, 4, 8, 16 s (kubernetes pkg/controller/job,
-# backoff_utils.go): this holds the attempt after 31 s. A quota that another trial frees, or a webhook that is being
-# restarted, is over by then.
+# The Job controller retries to create a refused pod after 1, 2, 4, 8, 16 s (kubernetes pkg/controller/job,
+# backoff_utils.go); this includes the attempt after 31 s. A quota that another trial releases, or a webhook that
+# restarts, has recovered by then.
 REFUSED_S = 35.0
-# An API server that has just started knows no roles yet and refuses all clients, controllers too, for about a second
-# (recordings): a refusal by RBAC counts once it has been repeated after this long.
+# A restarted API server has not read its roles yet and refuses all clients, including controllers, for about a second
+# (recordings). A refusal by RBAC counts if it is repeated after this time.
 RIGHTS_S = 5.0
-# Labels and device plugins of a node that is just joining appear within seconds; an autoscaler says within 60 s that a
-# node is coming (10 s between scans; kubernetes/autoscaler, FAQ, service level objectives). A kubelet that was
-# restarted counts no GPUs for up to 10 s (recordings).
+# Labels and device plugins of a joining node appear within seconds. An autoscaler announces a node within 60 s (10 s
+# between scans; kubernetes/autoscaler, FAQ, service level objectives). A restarted kubelet counts no GPUs for up to 10
+# s (recordings).
 JOINING_S = 60.0
-# A kubelet that was restarted is back within seconds; the node controller has waited 50 s before it says NotReady
+# A restarted kubelet is back within seconds; the node controller reports NotReady after 50 s
 # (--node-monitor-grace-period since Kubernetes 1.32).
 NODE_LOST_S = 20.0
-# The kubelet mounts again after 0.5, 1, 2, 4, 8, 16, 32 s (kubernetes pkg/util/goroutinemap/exponentialbackoff): the
-# attempt after 63 s is within it; a ConfigMap created after 20 s was mounted after 32 (recordings).
+# The kubelet retries a mount after 0.5, 1, 2, 4, 8, 16, 32 s (kubernetes pkg/util/goroutinemap/exponentialbackoff):
+# this includes the attempt after 63 s. A ConfigMap created after 20 s was mounted after 32 (recordings).
 MOUNT_S = 70.0
-# The kubelet makes a container or a sandbox again after 11 to 14 s (recordings): this holds two attempts, or three.
+# The kubelet recreates a container or a sandbox after 11 to 14 s (recordings): this includes two or three attempts.
 CONTAINER_S = 30.0
 SANDBOX_S = 45.0
-# The kubelet pulls again after 10, 20, 40 s (pkg/kubelet/images; started when its next sync comes, up to 4 s later):
-# an answer that another attempt will not change is heard twice, any other one three times.
+# The kubelet retries a pull after 10, 20, 40 s (pkg/kubelet/images; started at its next sync, up to 4 s later). A
+# permanent error is observed twice, any other one three times.
 FINAL_PULL_S = 20.0
 OTHER_PULL_S = 60.0
-# A container that is restarted again and again: the first back-offs are 10, 20, 40 s.
+# A container in a restart loop: the first back-offs are 10, 20, 40 s.
 CRASH_LOOP_S = 60.0
-# A controller or scheduler that lost its leader is replaced when the lease has run out (client-go's default: 15 s).
+# A controller or scheduler that lost leadership is replaced when the lease expires (client-go's default: 15 s).
 CONTROLLER_S = 30.0
 SCHEDULER_S = 60.0
-# By then a scheduler has said something of a pod, unless none is there.
+# A running scheduler has reported on a pod within this time.
 YOUNG_S = 10.0

@@ -1,6 +1,6 @@
-"""The history of a job in earlier polls: when a pod's deletion was requested, and whether it had ended before.
+"""The history of a job across polls: when a pod's deletion was requested, and whether it had ended before.
 
-An object says how things are, and not always in which order they came.
+A single object shows the current state, and not always the order of changes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _KILLED_BY_KUBELET = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
 
 def was_taken(pod: Unstructured, noticed: bool | None) -> bool:
-    """Return whether the pod's deletion was requested before it ended, and is the only cause of failures in it.
+    """Return whether the pod's deletion was requested before it ended, and is the only cause of its failure.
 
-    The kubelet sends SIGTERM and, after the grace period, which a forced deletion does not give, SIGKILL. `noticed` is
-    the observations of earlier looks; without it the times decide (whole seconds, of the API server and of the node).
+    The kubelet sends SIGTERM and, after the grace period, SIGKILL; a forced deletion has no grace period. `noticed` is
+    the result of earlier polls. Without it the timestamps decide (whole seconds, of the API server and of the node).
     """
     meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
     deletion = str(meta.get("deletionTimestamp") or "")
@@ -45,7 +45,7 @@ def was_taken(pod: Unstructured, noticed: bool | None) -> bool:
 
 
 def last_end(status: Unstructured) -> str:
-    """When the last of the pod's containers ended; empty while one runs or where none ever did."""
+    """Return when the last of the pod's containers ended; '' while one runs or if none has run."""
     states = [as_map(entry.get("state")) for entry in as_list(status.get("containerStatuses"))]
     if any("terminated" not in state for state in states):
         return ""
@@ -53,17 +53,17 @@ def last_end(status: Unstructured) -> str:
 
 
 def sidecar_names(spec: Unstructured) -> set[str]:
-    """The names of native sidecars: they are restarted, and killed when the trial has ended."""
+    """Return the names of native sidecars: they are restarted, and killed when the trial has ended."""
     return {str(c.get("name")) for c in as_list(spec.get("initContainers")) if c.get("restartPolicy") == "Always"}
 
 
 def asked_at(when: str, seconds: object) -> str:
-    """When the deletion was requested: deletionTimestamp lies the grace period later."""
+    """Return when the deletion was requested: deletionTimestamp less the grace period."""
     return later(when, -seconds if isinstance(seconds, int) and 0 <= seconds < 86_400 else 0)
 
 
 def later(when: str, seconds: int) -> str:
-    """That many seconds later, as Kubernetes writes it; an invalid time is returned unchanged."""
+    """Return the time so many seconds later, as Kubernetes writes it; an invalid time is returned unchanged."""
     try:
         moment = datetime.datetime.fromisoformat(when)
     except ValueError:
@@ -76,13 +76,13 @@ _MOST = 5000
 
 @dataclass(slots=True)
 class History:
-    """The state across polls; empty after only one.
+    """The state across polls; empty after a single one.
 
-    `resumed`: the Job was seen not suspended. `ran`: a container of it was seen running. `deleted_first`,
-    `ended_first`: uids of pods that were seen terminating while they ran, or ended before they were deleted.
-    `followed`: uids of those that were asked to go only after another pod had failed by itself.
-    `departed`: the last state of pods that are gone, by uid. `finished`: names of pods that had printed all evidence.
-    `first`: the Job's spec as it was first seen. `resized`: how others changed it so that not all ranks run together.
+    `resumed`: the Job was observed not suspended. `ran`: a container of it was observed running. `deleted_first`,
+    `ended_first`: uids of pods that were observed terminating while they ran, or ended before they were deleted.
+    `followed`: uids of pods whose deletion was requested only after another pod had failed by itself. `departed`: the
+    last state of deleted pods, by uid. `finished`: names of pods that had printed all evidence. `first`: the Job's
+    first observed spec. `resized`: an external change of it, after which not all ranks run together.
     """
 
     resumed: bool = False
@@ -100,7 +100,7 @@ class History:
     def enter(
         self, job: Unstructured | None, pods: Iterable[Unstructured], departed: Iterable[Unstructured] = ()
     ) -> None:
-        """Take in one look: the job in the words of a batch/v1 Job, its pods, and the last states of those gone."""
+        """Add one poll: the job in the form of a batch/v1 Job, its pods, and the last states of deleted pods."""
         if job is not None:
             self.resumed = self.resumed or as_map(job.get("spec")).get("suspend") is not True
             self.first = self.first or as_map(job.get("spec"))
@@ -121,17 +121,17 @@ class History:
         self.departed = dict(list(gone.items())[:_MOST])
 
     def snapshot(self) -> tuple[object, ...]:
-        """A copy of the fields that a diagnosis reads: if they are equal later, nothing has changed."""
+        """Return a copy of the fields that a diagnosis reads; equal snapshots mean an unchanged history."""
         before = set(self.deleted_first), set(self.ended_first), set(self.followed)
         return self.resumed, self.ran, self.resized, *before, list(self.departed.values()), self.finished
 
     def order(self, pod: str, fault: str) -> int:
-        """In which order this trouble was first seen, from 0."""
+        """Return this problem's position in the order of first observation, from 0."""
         return self._order.setdefault((pod, fault), len(self._order))
 
 
 def at_a_time(spec: Unstructured) -> int:
-    """How many pods a Job wants at a time: its parallelism, and of an Indexed Job no more than its completions."""
+    """Return how many pods a Job runs at a time: its parallelism, for an Indexed Job at most its completions."""
     parallelism = whole(spec.get("parallelism"), 1)
     return min(parallelism, whole(spec.get("completions"), parallelism))
 
@@ -149,7 +149,7 @@ def _resized(first: Unstructured, job: Unstructured) -> str:
 
 
 def changes(before: Unstructured, now: Unstructured, *fields: str) -> str:
-    """Say which of these numbers of a Job's spec differ, and how."""
+    """Describe how these numbers of a Job's spec differ."""
     differs = [name for name in fields if before.get(name) != now.get(name)]
     return ", ".join(f"{name} from {before.get(name)} to {now.get(name)}" for name in differs)
 

@@ -18,12 +18,12 @@ from .symptoms import REFUSED, PodSymptom, Surroundings, disruption
 
 
 class JobSymptoms(JobObjects):
-    """The symptoms of one job's pods; ``gang``: they were to start together or not at all."""
+    """The symptoms of one job's pods; ``gang``: they are scheduled together or not at all."""
 
     gang = False
 
     def symptoms(self) -> dict[str, PodSymptom]:
-        """Each pod's symptom, by the pod's name; deleted pods are judged by their events."""
+        """Return each pod's symptom by name; deleted pods are judged by their events."""
         by_pod: dict[str, PodSymptom] = {}
         for pod in self.pods:
             meta = as_map(pod.get("metadata"))
@@ -51,7 +51,7 @@ class JobSymptoms(JobObjects):
         return by_pod
 
     def _served(self, pod: Unstructured) -> bool:
-        """Return whether a pod only served ranks that have succeeded: its operator removes it."""
+        """Return whether a pod only served ranks that have succeeded; its operator removes it."""
         return "Complete" in self.conditions and not self.kind.prints_evidence(pod)
 
     def _around(self, pod: Unstructured) -> Surroundings:
@@ -62,14 +62,14 @@ class JobSymptoms(JobObjects):
             [e for e in about(self.all_events, "Node", node) if e.reason in {"SystemOOM", "OOMKilling"}] if node else []
         )
         started = str(as_map(pod.get("status")).get("startTime") or "")
-        # A deletion after it was Complete changes nothing; one before that caused it.
+        # A deletion after Complete changes nothing; an earlier one caused it.
         ending = bool(self.resized) or (
             "Complete" not in self.conditions
             and (
                 bool(self.meta.get("deletionTimestamp"))
                 or not self.job
                 or self.suspended
-                or bool(self.kind.operator and self.finished())  # an operator then removes running pods
+                or bool(self.kind.operator and self.finished())  # an operator removes running pods at the end
             )
         )
         followed = self.spec.get("backoffLimit") == 0 and str(meta.get("uid") or "") in self.history.followed
@@ -107,7 +107,7 @@ class JobSymptoms(JobObjects):
         return replace(symptom, subject=symptom.node or symptom.pod)
 
     def refusal(self) -> tuple[PodSymptom, Event] | None:
-        """Obstacles to the controller's creation of pods, unless it has created them all since."""
+        """Return the refusal that prevents the controller from creating pods; None if it has created all since."""
         said = [(event, text) for event in self.events if (text := self.kind.refused(event))]
         if not said or (self.job and len(self.living()) >= self.desired_pods() and not self.finished()):
             return None
@@ -136,7 +136,7 @@ class JobSymptoms(JobObjects):
 
     @staticmethod
     def _is_current(event: Event, message: str, refusals: Sequence[tuple[Event, str]]) -> bool:
-        """Return whether this is a refusal: errors of a starting, or unreachable, server are not."""
+        """Return whether this is a current refusal; errors of a restarted or unreachable server are not."""
         fault = read_refusal(message).fault
         if fault != "rights.missing":
             return fault != "job.start-timeout"

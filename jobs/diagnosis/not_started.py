@@ -1,4 +1,4 @@
-"""The symptom of a pod that has not started: not scheduled, not set up, or a container that waits."""
+"""The symptom of a pod that has not started: unscheduled, not set up, or a waiting container."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pending(pod: Unstructured, spec: Unstructured, status: Unstructured, around:
 
 
 def is_young(pod: Unstructured) -> bool:
-    """Return whether the pod was made a moment ago, by this machine's clock; then silence means nothing."""
+    """Return whether the pod was just created, by this machine's clock; missing reports then mean nothing."""
     try:
         made = datetime.datetime.fromisoformat(str(as_map(pod.get("metadata")).get("creationTimestamp")))
     except ValueError:
@@ -46,20 +46,20 @@ def is_young(pod: Unstructured) -> bool:
 
 
 def _unattended(spec: Unstructured) -> PodSymptom:
-    """A scheduler reports for every pod its node or an error: none has handled this one."""
+    """Judge a pod without any report of a scheduler: a scheduler reports a node or an error for every pod."""
     name = safe(spec.get("schedulerName") or "default-scheduler", 100)
     return PodSymptom(
         fault="job.no-scheduler",
-        issue=Issue("NoScheduler", f"no scheduler has said anything of it (schedulerName {name})"),
+        issue=Issue("NoScheduler", f"no scheduler has reported on it (schedulerName {name})"),
         subject=f"scheduler/{name}",
-        expected="a scheduler binds the pod, or says why not",
+        expected="a scheduler binds the pod, or reports why not",
         rank=NOT_STARTED,
         grace_s=SCHEDULER_S,
     )
 
 
 def unschedulable(issue: Issue, pod: Unstructured, around: Surroundings) -> PodSymptom:
-    """Judge the scheduler's answer: whether a node may still turn up decides how long to wait for it."""
+    """Judge the scheduler's answer: the wait is longer if a node may still be added."""
     read = read_unschedulable(issue.message, pod, around.nodes, around.own_nodes)
     scaling = latest(around.events, *SCALING) is not None
     busy = "; in use by other workloads" if read.in_use else ""
@@ -67,7 +67,7 @@ def unschedulable(issue: Issue, pod: Unstructured, around: Surroundings) -> PodS
     symptom = PodSymptom(
         fault="volume.mount" if read.volume else "job.unschedulable",
         issue=issue,
-        expected="a node takes the pod",
+        expected="the pod is bound to a node",
         err_class=None if read.in_use else ERR_INFRA,  # a busy cluster is not at fault
         rank=NOT_STARTED,
         hopeless=read.hopeless and not scaling,
@@ -100,7 +100,7 @@ def waiting_container(spec: Unstructured, status: Unstructured, around: Surround
 
 
 def preparing(events: Sequence[Event]) -> PodSymptom | None:
-    """Judge a scheduled pod without containers by its last trouble: a volume, the sandbox, the network."""
+    """Judge a scheduled pod without containers by its last problem: a volume, the sandbox, the network."""
     last = latest(
         events, *_MOUNT, "FailedCreatePodSandBox", "NetworkNotReady", "Pulling", "Pulled", "Created", "Started"
     )

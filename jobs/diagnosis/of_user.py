@@ -1,7 +1,7 @@
-"""Attribution of failures of a user's job: unlike a trial's, its request may exceed the cluster.
+"""Attribution of failures of a user's job, which unlike a trial may request more than the cluster has.
 
-A name that nothing has, a size that no nodes have, and an image that no registry has are the job's own. So is a
-trial's name of a claim, a Secret or a ConfigMap: its profile has it.
+A missing name, a size above that of the nodes, and a missing image are attributed to the job. So is a missing claim,
+Secret or ConfigMap of a trial: its profile names them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def of_name(cause: PodSymptom, job: str) -> PodSymptom:
 def of_user(
     cause: PodSymptom, pod: Unstructured | None, nodes: Sequence[Unstructured], wanted: int, held: int
 ) -> PodSymptom:
-    """Return the cause as that of a user's job of so many pods, which hold so many GPUs; `pod` shows it."""
+    """Attribute the cause for a user's job of so many pods that hold so many GPUs; `pod` shows it."""
     if cause.fault == "queue.quota-short" or (cause.rank == NOT_STARTED and cause.failure == PROGRAM):
         return replace(cause, err_class=ERR_PROGRAM)
     if cause.fault not in ("job.unschedulable", "gang.partial", "gang.unschedulable") or pod is None:

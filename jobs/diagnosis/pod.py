@@ -1,7 +1,7 @@
-"""The symptom of one pod, if it has any: its own, not its peers'.
+"""The symptom of one pod, excluding consequences of its peers' failures.
 
-A pod reports it in several places (conditions, status.reason, container states, events), and some may be missing.
-They are asked from the most telling to the least; a pod that ended because its Job was failing has none of its own.
+A pod shows it in several places (conditions, status.reason, container states, events), and some may be missing. They
+are read in order of reliability. A pod that ended because its Job was failing has no symptom.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from .not_started import never_started, pending, preparing, unschedulable, waiti
 from .state import ERR_INFRA, ERR_PROGRAM, Issue
 from .symptoms import KILLED, LOST, NOT_FOUND, PodSymptom, Surroundings, disruption, overdue, start_error, terminated
 
-# Of the condition Ready once all containers have ended (kubernetes pkg/kubelet/status, GeneratePodReadyCondition).
+# The reason of the condition Ready once all containers have ended (kubernetes pkg/kubelet/status,
+# GeneratePodReadyCondition).
 _ENDED = ("PodCompleted", "PodFailed")
 _DISRUPTED = frozenset({"Preempting", "Preempted", "NodeShutdown", "Terminated", "Shutdown", "Evicted"})
 
 
 def examine(pod: Unstructured, around: Surroundings) -> PodSymptom | None:
-    """Find the pod's symptom; None where nothing is wrong or it only follows its Job's end."""
+    """Find the pod's symptom; None if the pod is healthy or only follows its Job's end."""
     meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
     phase = status.get("phase")
     issue = _interrupted(status, around) or _rejected(status)
     if issue is not None and phase == "Failed":
-        issue = replace(issue, grace_s=DELETED_S)  # its Job says so in a moment
+        issue = replace(issue, grace_s=DELETED_S)  # its Job reports it shortly
     if phase == "Succeeded":
-        # A program that ends well when it is asked to makes its interrupted pod a success: podFailurePolicy is silent.
+        # A program that exits with 0 on SIGTERM makes its interrupted pod a success, so podFailurePolicy does not
+        # apply.
         issue = None if around.probe_ended else issue or _evicted(around.events) or _cut_short(pod, around)
     elif issue is None and was_taken(pod, around.taken):
         issue = (
@@ -64,14 +66,14 @@ def _evicted(events: Sequence[Event]) -> PodSymptom | None:
 
 
 def _cut_short(pod: Unstructured, around: Surroundings) -> PodSymptom | None:
-    """Judge a pod that succeeded after it was asked to go."""
+    """Judge a pod that succeeded after its deletion was requested."""
     return _deleted(as_map(pod.get("metadata")), around) if was_taken(pod, around.taken) else None
 
 
 def unready(pod: Unstructured, events: Sequence[Event]) -> Issue | None:
     """Explain why a running pod is not ready (a failing probe), or why scheduling is suspended.
 
-    A pod with ended containers is not ready either, before its phase shows it: that is not an issue.
+    A pod with ended containers is not ready either, before its phase shows it; that is not an issue.
     """
     status = as_map(pod.get("status"))
     conditions = by_type(status)
@@ -92,14 +94,14 @@ def unready(pod: Unstructured, events: Sequence[Event]) -> Issue | None:
 
 
 def _is_done(container: Unstructured) -> bool:
-    """Return whether a container has ended well."""
+    """Return whether a container has exited with 0."""
     return as_map(as_map(container.get("state")).get("terminated")).get("exitCode") == 0
 
 
 def lost(node: Unstructured | None, status: Unstructured, events: Sequence[Event]) -> bool:
-    """Return whether the pod's node stopped reporting: by the node itself where it is seen, else by the pod's events.
+    """Return whether the pod's node stopped reporting: by the node's conditions if visible, else by the pod's events.
 
-    Neither a node's taints nor events show it: both outlive the failure (the taints by seconds, the events by an hour).
+    The node's taints and its events are no proof: both outlive the failure (taints by seconds, events by an hour).
     """
     if node:
         ready = by_type(as_map(node.get("status"))).get("Ready") or {}
@@ -138,7 +140,7 @@ def _rejected(status: Unstructured) -> PodSymptom | None:
 
 
 def _not_admitted(issue: Issue) -> PodSymptom | None:
-    """Judge a pod that was bound to a node and refused by its kubelet."""
+    """Judge a pod that was bound to a node and rejected by its kubelet."""
     said = read_text("admission", str(issue)) if issue.reason else None
     if said is None or said.why is None:
         return None
@@ -146,7 +148,7 @@ def _not_admitted(issue: Issue) -> PodSymptom | None:
 
 
 def _exceeds_own_limit(message: str) -> bool:
-    """Find failures of the pod itself that the kubelet calls an eviction (pkg/kubelet/eviction/helpers.go)."""
+    """Find failures of the pod itself that the kubelet reports as an eviction (pkg/kubelet/eviction/helpers.go)."""
     return read_text("eviction", message) is not None
 
 
@@ -160,7 +162,7 @@ def _own_limit(status: Unstructured) -> PodSymptom:
 
 
 def _ending(spec: Unstructured, status: Unstructured, around: Surroundings) -> PodSymptom | None:
-    """Judge a pod with a finally failed container; the pod's status follows a second later."""
+    """Judge a pod with a container that failed for good; the pod's status follows a second later."""
     if spec.get("restartPolicy") != "Never" or status.get("phase") not in ("Pending", "Running"):
         return None
     sidecars = sidecar_names(spec)
@@ -175,7 +177,7 @@ def _ending(spec: Unstructured, status: Unstructured, around: Surroundings) -> P
 
 
 def _ended(spec: Unstructured, status: Unstructured, around: Surroundings) -> PodSymptom | None:
-    """Choose among the containers of a failed pod: killed for memory, then main before sidecar, then the earliest."""
+    """Choose among the containers of a failed pod: OOM-killed first, then main before sidecar, then the earliest."""
     sidecars = sidecar_names(spec)
     terminations = []
     for entry in statuses_of(status):
@@ -194,8 +196,8 @@ def _ended(spec: Unstructured, status: Unstructured, around: Surroundings) -> Po
 def _node_oom(symptom: PodSymptom, entry: Unstructured, spec: Unstructured, around: Surroundings) -> PodSymptom:
     """Distinguish a node that ran out of memory from a container that exceeded its own limit.
 
-    The kubelet reports SystemOOM for a kill that no container's limit brought about (pkg/kubelet/oom, "/"). A container
-    without a memory limit has none to use up. SIGKILL with such a report is that kill.
+    The kubelet reports SystemOOM for a kill without a container limit (pkg/kubelet/oom, "/"). A container without a
+    memory limit cannot exceed one. SIGKILL with such a report is an OOM kill.
     """
     killing = latest(around.events, "SystemOOM")
     node_full = read_text("oom", "SystemOOM: ")
@@ -217,9 +219,9 @@ def _node_oom(symptom: PodSymptom, entry: Unstructured, spec: Unstructured, arou
 
 
 def _restarted(symptom: PodSymptom, status: Unstructured, around: Surroundings) -> PodSymptom:
-    """A container that its kubelet found gone, on a node that was not Ready since the pod began, went with the node.
+    """Attribute a container that its kubelet lost to the node, if the node was not Ready since the pod began.
 
-    A runtime that was restarted alone loses containers, too (255, Unknown); then the node was Ready all the time.
+    A restart of only the container runtime loses containers, too (255, Unknown); the node then was Ready all the time.
     """
     if symptom.issue.reason not in NOT_FOUND or not around.node:
         return symptom
@@ -232,7 +234,7 @@ def _restarted(symptom: PodSymptom, status: Unstructured, around: Surroundings) 
 
 
 def _deleted(meta: Unstructured, around: Surroundings) -> PodSymptom | None:
-    """Judge a terminating pod: unless its Job's end explains it, it was deleted externally."""
+    """Judge a terminating pod: it was deleted externally, unless its Job's end explains it."""
     deletion = str(meta.get("deletionTimestamp") or "")
     if not deletion or around.job_ending or around.deleted_by_controller:
         return None

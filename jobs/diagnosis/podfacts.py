@@ -1,6 +1,6 @@
-"""The cluster's facts about the trial's pods other than failures: images, pull times, networks, delays.
+"""Facts about the trial's pods other than failures: images, pull times, networks, delays.
 
-Read from the pods and events that the watcher has seen anyway; nothing is requested again.
+Read from the pods and events that the watcher has anyway, without further requests.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def pod_facts(
 
 
 def _images(spec: Unstructured, entries: Iterable[Unstructured]) -> dict[str, tuple[str, str]]:
-    """Name each container's image as in the pod, including injected ones; the status has its digest.
+    """Return each container's image as in the pod, including injected containers, with the digest from the status.
 
-    The status names it in the runtime's words, which may be another tag of the same image, or the image's own id where
-    it was requested by digest (containerd, internal/cri/server/container_status.go).
+    The status names an image in the runtime's form, which may be another tag of the same image. An image requested by
+    digest appears there by its own id (containerd, internal/cri/server/container_status.go).
     """
     asked = _asked(spec)
     return {
@@ -72,7 +72,7 @@ def _asked(spec: Unstructured) -> dict[str, str]:
 
 
 def _pulls(messages: Iterable[str], spec: Unstructured) -> dict[str, float]:
-    """Seconds by image, as the pod names it: kubelets may add the tag that is understood (image_manager.go)."""
+    """Return pull seconds by image, as the pod names it: kubelets may add the implicit tag (image_manager.go)."""
     names = {f"{image}:latest": image for image in _asked(spec).values()}
     seconds: dict[str, float] = {}
     for message in messages:
@@ -85,13 +85,13 @@ def _pulls(messages: Iterable[str], spec: Unstructured) -> dict[str, float]:
 
 
 def _scheduled(status: Unstructured) -> str:
-    """When the pod was bound to a node; empty before."""
+    """Return when the pod was bound to a node; '' before."""
     bound = by_type(status).get("PodScheduled") or {}
     return str(bound.get("lastTransitionTime") or "") if bound.get("status") == "True" else ""
 
 
 def _started(status: Unstructured) -> str:
-    """When the first container began; empty while none has."""
+    """Return when the first container began; '' if none has."""
     times = []
     for entry in as_list(status.get("containerStatuses")):
         state = as_map(entry.get("state"))

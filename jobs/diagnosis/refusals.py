@@ -1,8 +1,8 @@
-"""Why the API server refused to create an object: quota, limits, PodSecurity, a webhook, permissions.
+"""Causes of refused creations by the API server: quota, limits, PodSecurity, a webhook, permissions.
 
-One reader for three places where the same texts turn up: our own requests (403, 422), the dry run of a pod, and the
-FailedCreate events of a Job with pods that the controller may not create. The texts are those of Kubernetes 1.28 to
-1.36 (plugin/pkg/admission, pkg/registry/rbac); the recordings of a real 1.36 cluster hold most of them.
+The same texts appear in three places, which share this reader: our own requests (403, 422), the dry run of a pod, and a
+Job's FailedCreate events for pods. The texts are those of Kubernetes 1.28 to 1.36 (plugin/pkg/admission,
+pkg/registry/rbac); the recordings of a real 1.36 cluster contain most of them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Refusal:
     in_use: bool = False  # for a quota that is large enough but in use by other pods: not a fault
 
 
-# Kinds of objects that a trial creates once, as a quota counts them.
+# Kinds of objects that a trial creates once, in the notation of a quota.
 OBJECTS = r"(?:count/)?(?:configmaps|services)|count/(?!pods)[a-z.]+|services\.[a-z]+"
-# The API server itself could not be reached: Go's net and net/http, as a controller's client words it.
+# Errors of an unreachable API server, in the words of Go's net and net/http, which controllers report.
 _UNREACHED = re.compile(r"dial tcp|connect: connection refused|connection reset by peer|i/o timeout|\bEOF\b")
 
 
 def is_policys(message: str) -> bool:
-    """Return whether a webhook or a policy reports, whatever HTTP status it chose: 400, 403 and 422 are in use.
+    """Return whether a webhook or a policy refused; they may answer 400, 403 or 422.
 
-    A ValidatingAdmissionPolicy answers 422 where it names no reason (API reference, Validation.reason).
+    A ValidatingAdmissionPolicy without a reason answers 422 (API reference, Validation.reason).
     """
     return bool(re.search(r"webhook|(?:Validating|Mutating)AdmissionPolicy '", message))
 
@@ -48,7 +48,7 @@ _QUOTA = re.compile(r"exceeded quota: [^,\s]+, requested: (\S+), used: \S+, limi
 
 
 def _in_use(message: str, pods: int) -> bool:
-    """Return whether a quota that refused one of so many equal pods would have room for all, were it not in use."""
+    """Return whether a quota that refused one of so many equal pods has room for all of them once it is free."""
     match = _QUOTA.search(message)
     if match is None:
         return False
@@ -69,7 +69,7 @@ def _amounts(text: str) -> Iterator[tuple[str, Decimal]]:
 def read_refusal(message: str, pods: int = 0) -> Refusal:
     """Find the rule that refused; an unknown refusal is admission.denied, with its message.
 
-    ``pods``: how many such pods are wanted together, where that is known: a quota with room for all is only in use.
+    ``pods``: how many such pods are wanted together, if known. A quota with room for all of them is only in use.
     """
     said = read_text("api", message)
     if said is not None and said.why is not None and said.variant is not None:
@@ -79,4 +79,4 @@ def read_refusal(message: str, pods: int = 0) -> Refusal:
         return Refusal(said.why, subject, said.cause or "", said.variant.confirm, said.variant.remedy)
     if not _UNREACHED.search(message) and re.search(r"(?i)forbidden|denied|invalid|not allowed|refused", message):
         return Refusal("admission.denied", "pod")
-    return Refusal("job.start-timeout", "pod")  # no refusal that is known: it is tried again
+    return Refusal("job.start-timeout", "pod")  # not a known refusal: the controller retries

@@ -1,7 +1,7 @@
-"""The state of the ranks of one job: running ones, others with reason and time, and the GPUs held for them.
+"""The state of the ranks of one job: running and waiting ones with reason and time, and the GPUs held.
 
-One answer for the whole job: ranks that wait for the same reason are one line. A rank that runs while another one
-waits computes nothing: it holds its GPUs for a rendezvous that does not come about.
+One summary for the whole job: ranks that wait for the same reason share a line. A rank that runs while another waits
+makes no progress: it holds its GPUs until the rendezvous is complete.
 """
 
 from __future__ import annotations
@@ -19,20 +19,17 @@ _SHOWN = 12
 _OWN = re.compile(r"\S*\d\S*")
 """Parts of a message that differ from pod to pod: names and numbers."""
 _REASON = 300
-NO_GANG = (
-    "no gang admission holds the pods of this job together: submitted to a queue of Kueue or Volcano, all of them "
-    "start, or none"
-)
+NO_GANG = "the job has no gang scheduling: in a queue of Kueue or Volcano, all of its pods start, or none"
 
 
 def standing(
     state: JobState, replicas: Sequence[Replica], wanted: int, *, gang: str, now: datetime.datetime
 ) -> list[str]:
-    """Return the lines of a job of so many ranks; `gang` names the gang scheduler, empty without one."""
+    """Return the lines of a job of so many ranks; `gang` names the gang scheduler, '' without one."""
     if not replicas:
         return []
     lines = list(_ranks(replicas, max(wanted, len(replicas)), now))
-    # A pod that its controller is about to make (an MPIJob's launcher, behind its workers) keeps no rank waiting yet.
+    # A pod that its controller has not created yet (an MPIJob's launcher, after its workers) does not block a rank.
     waiting = [each for each in replicas if _waits(each) and (each.pod or each.readiness_issue)]
     if state.final or not waiting:
         return lines
@@ -52,7 +49,7 @@ def _waits(replica: Replica) -> bool:
 
 
 def _ranks(replicas: Sequence[Replica], total: int, now: datetime.datetime) -> Iterator[str]:
-    """Yield a line for all ranks of one state and one reason, those that run first."""
+    """Yield a line for all ranks of one state and one reason, running ranks first."""
     for what, members in itertools.groupby(sorted(replicas, key=_key), key=lambda each: _key(each)[:3]):
         ranks = sorted(members, key=lambda each: each.index)
         _, verb, reason = what
@@ -73,7 +70,7 @@ _ONE = {
     "are being deleted": "is being deleted",
     "are gone": "is gone",
 }
-"""In the order in which they are reported."""
+"""Verbs in reporting order."""
 _OVER = ("failed", "ended well")
 _BY_PHASE = {
     "Succeeded": "ended well",
@@ -96,7 +93,7 @@ def _key(replica: Replica) -> tuple[int, str, str, int]:
 
 
 def _long(since: str, now: datetime.datetime, *, over: bool) -> str:
-    """Say for how long, or how long ago; nothing where the clocks say less than a second, or no time is known."""
+    """Format a duration, or a time ago; '' below one second or without a known time."""
     try:
         seconds = (now - datetime.datetime.fromisoformat(since)).total_seconds()
     except (TypeError, ValueError):
@@ -114,7 +111,7 @@ def _named(names: str, number: int) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Write numbers as people do: 0-3, 5."""
+    """Format numbers as ranges: 0-3, 5."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:

@@ -1,8 +1,8 @@
 """The outcome of a trial job, in its users' terms.
 
 The states and the failure analysis are those of NVIDIA TAO's Kubernetes document (Pending, Running, Complete, Error,
-Canceled, Unknown; ERR_PROGRAM, ERR_INFRA, suggestion, readiness_issue, job_failure_by_node_event). ERR_INFRA means that
-the cluster is at fault, ERR_PROGRAM that the program or its image is; a disruption by others is neither (None).
+Canceled, Unknown; ERR_PROGRAM, ERR_INFRA, suggestion, readiness_issue, job_failure_by_node_event). ERR_INFRA attributes
+the failure to the cluster, ERR_PROGRAM to the program or its image; an external disruption has neither (None).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class JobState(enum.StrEnum):
 
     @property
     def final(self) -> bool:
-        """True where nothing can change any more."""
+        """Whether the state is final."""
         return self in {JobState.COMPLETE, JobState.ERROR, JobState.CANCELED}
 
 
@@ -45,9 +45,10 @@ class Issue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One rank of the job; `pod` is empty where none exists (yet).
+    """One rank of the job; `pod` is empty if none exists (yet).
 
-    `since`: from when on it is as it is (RFC 3339); `gpus`: those that its pod requests, which it holds while `held`.
+    `since`: the start of its current state (RFC 3339); `gpus`: those that its pod requests, which it holds while
+    `held`.
     """
 
     index: int
@@ -66,9 +67,9 @@ class Replica:
 class FailureAnalysis:
     """The failure of a job: one cause, never its consequences.
 
-    `suggestion` explains it here; `confirm` and `remedy` are the variant's, which come before the fault's. `hopeless`
-    means that waiting cannot help, once it has lasted `grace_s`; `disrupted` that others interrupted the job, which
-    says nothing about the cluster; `inferred` that no pod has said it itself (yet). `pod` and `node`: where it shows.
+    `suggestion` explains it here; `confirm` and `remedy` are the variant's, which take precedence over the fault's.
+    `hopeless`: waiting cannot help after `grace_s`. `disrupted`: others interrupted the job, which shows nothing about
+    the cluster. `inferred`: no pod has reported it itself (yet). `pod` and `node`: the place of the failure.
     """
 
     fault: str
@@ -100,7 +101,7 @@ class Seen(NamedTuple):
     not_seen: tuple[str, ...] = ()
 
 
-INTERRUPTED = "Interrupted from outside: nothing is known about the cluster. Run it again."
+INTERRUPTED = "Interrupted externally: this shows nothing about the cluster. Run it again."
 UNDISTURBED = "the pods are not preempted, drained, evicted or deleted"
 
 
@@ -123,9 +124,9 @@ def interrupted(
 class PodFacts:
     """The cluster's facts about one pod of the trial: node, images, pull times.
 
-    `images` maps a container to (image, imageID), `pull_seconds` an image to how long it took. `created` and
-    `scheduled`: when the pod was made and bound to its node; `began` and `ended`: from when to when its containers ran,
-    as the kubelet writes it; all RFC 3339, empty where not reported.
+    `images` maps a container to (image, imageID), `pull_seconds` an image to its pull time. `created` and `scheduled`:
+    when the pod was created and bound to its node. `began` and `ended`: first start and last end of its containers, as
+    reported by the kubelet. All are RFC 3339, empty if not reported.
     """
 
     index: int
@@ -134,7 +135,7 @@ class PodFacts:
     uid: str = ""
     images: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    pull_seconds: Mapping[str, float] = field(default_factory=dict)  # by image; 0 where it was there already
+    pull_seconds: Mapping[str, float] = field(default_factory=dict)  # by image; 0 if it was on the node already
     created: str = ""
     scheduled: str = ""
     began: str = ""

@@ -1,7 +1,7 @@
 """Symptoms of a container's state: fault, class, and whether it can still recover.
 
-Reasons and texts are the kubelet's and the container runtime's own (kubernetes pkg/kubelet/images/types.go,
-pkg/kubelet/kuberuntime; containerd, CRI-O, runc, crun). An unknown reason is passed on with its own words.
+Reasons and texts are those of the kubelet and the container runtime (kubernetes pkg/kubelet/images/types.go,
+pkg/kubelet/kuberuntime; containerd, CRI-O, runc, crun). An unknown reason is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .state import ERR_INFRA, ERR_PROGRAM, INTERRUPTED, UNDISTURBED, Issue
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Events of a pod, its node and its job, as far as they are seen.
+    """The visible events of a pod, its node and its job.
 
-    `ending_since`: from when on its Job's controller may have deleted it, since the Job was failing. `taken`: whether
-    it was terminating before it ended, None if unknown. `probe_ended`: its probe had ended before.
+    `ending_since`: when its failing Job's controller began to delete pods. `taken`: whether it was terminating before
+    it ended, None if unknown. `probe_ended`: its probe had ended before.
     """
 
     events: Sequence[Event] = ()
@@ -36,17 +36,17 @@ class Surroundings:
     deleted_by_controller: bool = False
     taken: bool | None = None
     probe_ended: bool = False
-    queued: bool = False  # a queue's scheduler is silent about a gang that waits
+    queued: bool = False  # a queue's scheduler reports nothing about a waiting gang
 
 
-# Which of several symptoms of one job is the cause: a dead node explains dead containers, an interruption explains
-# missing pods, a container killed for memory explains peers that lost their connection.
+# The order of causes among several symptoms of one job. A dead node explains dead containers, an interruption explains
+# missing pods, an OOM-killed container explains peers that lost their connection.
 LOST, DISRUPTED, REFUSED, KILLED, NOT_STARTED, EXITED, OVERDUE = range(7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSymptom:
-    """One thing wrong with one pod, in the order of causes (`rank`, then `when`)."""
+    """A problem of one pod, sorted by the order of causes (`rank`, then `when`)."""
 
     fault: str
     issue: Issue
@@ -61,13 +61,13 @@ class PodSymptom:
     hopeless: bool = True
     grace_s: float = 0.0
     disrupted: bool = False
-    inferred: bool = False  # concluded from a missing object: a later event may report it itself
+    inferred: bool = False  # inferred from a missing object: a later event may report it directly
     pod: str = ""
     node: str = ""
     failure: str = ""  # the failure class of the message, from the catalogue
 
     def at(self, *, pod: str, node: str) -> PodSymptom:
-        """Name the subject of a symptom, in the command that confirms it, too: it goes into a user's shell."""
+        """Set the subject of a symptom, also in the confirm command, which users run in a shell."""
         confirm = named(self.confirm, {"POD": pod if "/" not in pod else "", "NODE": node})
         return replace(self, pod=pod, node=node, subject=self.subject or pod, confirm=confirm)
 
@@ -92,12 +92,12 @@ _PULL_REASONS = frozenset(
     }
 )
 
-# Reasons of a container that its kubelet (ContainerStatusUnknown) or containerd (Unknown) found gone.
+# Reasons of a container that its kubelet (ContainerStatusUnknown) or containerd (Unknown) lost.
 NOT_FOUND = frozenset({"ContainerStatusUnknown", "Unknown"})
 
 
 def waiting(status: Unstructured, image: str) -> PodSymptom | None:
-    """Judge a container that waits; None while it waits for nothing but its turn."""
+    """Judge a waiting container; None if it only waits for its turn."""
     state = as_map(as_map(status.get("state")).get("waiting"))
     reason, message = safe(state.get("reason") or "", 100), safe(state.get("message") or "")
     issue = Issue(reason, message)
@@ -108,7 +108,7 @@ def waiting(status: Unstructured, image: str) -> PodSymptom | None:
             fault="container.config",
             issue=issue,
             grace_s=CONTAINER_S,
-            expected="everything the container refers to exists",
+            expected="all objects that the container refers to exist",
         ).advised(read_text("kubelet", message))
     if reason in {"CreateContainerError", "RunContainerError", "CreatePodSandboxError", "PostStartHookError"}:
         return replace(start_error(issue), grace_s=CONTAINER_S)
@@ -122,7 +122,7 @@ def waiting(status: Unstructured, image: str) -> PodSymptom | None:
 
 
 def pull(issue: Issue, image: str) -> PodSymptom:
-    """Judge an image that cannot be pulled: the cluster's fault, as a trial's image is the one to be accepted."""
+    """Judge an image that cannot be pulled: attributed to the cluster, because pulling the trial's image is tested."""
     said = read_text("registry", str(issue))
     now = issue.reason in {"InvalidImageName", "ErrImageNeverPull"}
     final = said is not None and said.variant is not None and said.variant.final
@@ -152,7 +152,7 @@ _BLAME = {INFRASTRUCTURE: ERR_INFRA, PROGRAM: ERR_PROGRAM}
 
 
 def terminated(status: Unstructured) -> PodSymptom | None:
-    """Judge a container that ended; None if it ended well."""
+    """Judge an ended container; None if it exited with 0."""
     state = as_map(as_map(status.get("state")).get("terminated"))
     if not state:
         return None
@@ -176,7 +176,7 @@ def terminated(status: Unstructured) -> PodSymptom | None:
         return overdue(Issue(reason, message), when)
     said = read_text("exit", f"{reason}: exit code {code}")
     text = f"container {status.get('name')} ended with exit code {code}"
-    # A termination message may be a whole document of the program's own; other texts than errors stay in the log.
+    # A termination message may be an entire document of the program's; only errors are reported.
     if message and not message.startswith(("{", "[")):
         text += f": {message}"
     return PodSymptom(
@@ -190,7 +190,7 @@ def terminated(status: Unstructured) -> PodSymptom | None:
 
 
 def overdue(issue: Issue, when: str = "") -> PodSymptom:
-    """Judge a job or pod that met its own deadline."""
+    """Judge a job or pod that exceeded its own deadline."""
     return PodSymptom(
         fault="job.deadline",
         issue=issue,
@@ -202,7 +202,7 @@ def overdue(issue: Issue, when: str = "") -> PodSymptom:
 
 
 def disruption(issue: Issue, when: str = "") -> PodSymptom:
-    """Judge an interruption by others: not a fault, to be tried again."""
+    """Judge an external interruption: not a fault, to be retried."""
     return PodSymptom(
         fault="job.disrupted",
         issue=issue,

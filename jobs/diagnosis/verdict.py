@@ -1,8 +1,8 @@
-"""The state of a trial job, rank by rank, and the one cause where it cannot continue.
+"""The state of a trial job, rank by rank, and the one cause if it cannot continue.
 
-Pure: raw objects in, conclusions out, no request and no clock, so that it is tested on recordings of a real cluster.
-One cause is reported, never its consequences: peers of a dead rank lose their connections, and a failing Job deletes
-its remaining pods itself.
+Pure: from raw objects to conclusions, without requests or a clock, so that it is tested on recordings of a real
+cluster. One cause is reported, never its consequences: peers of a dead rank lose their connections, and a failing Job
+deletes its remaining pods itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NODE_EVENTS = frozenset(
 )
 _DEADLINE = "activeDeadlineSeconds"
 CANCELED_BY = "seatrial/canceled-by"
-"""The annotation in which `cancel` records its user, before it deletes the job."""
+"""The annotation in which `cancel` records its user before it deletes the job."""
 
 
 def diagnose(
@@ -66,11 +66,11 @@ def diagnose(
     given_up: frozenset[str] = frozenset(),
     outside: bool = False,
 ) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
-    """Conclude from a job (None: it is gone), all pods and events of its namespace, and what nodes are visible.
+    """Diagnose a job (None: it is gone) by all pods and events of its namespace, and the visible nodes.
 
-    `queue` is what its queue says (jobs/run/queueing.py), `gang` that its pods were to start together or not at
-    all, `history` what earlier looks have seen, `given_up` which pods' own words say that another attempt would end the
-    same, `outside` that who looks is not who watches over it.
+    `queue` is the symptom of its queue (jobs/run/queueing.py). `gang`: its pods are scheduled together or not at all.
+    `history` has the results of earlier polls. `given_up` names pods whose own output rules out another attempt.
+    `outside`: the caller is not the job's watcher.
     """
     judgement = _Judgement(job, pods, events, nodes, name, kind, history)
     judgement.queue, judgement.gang, judgement.given_up = queue, gang, given_up
@@ -80,7 +80,7 @@ def diagnose(
     return state, judgement.replicas(symptoms), judgement.analysis(state, symptoms)
 
 
-# Where another device is short as well, on whatever node, the gang waits for that.
+# If another device is short as well, on any node, the gang waits for that device.
 _ONLY_GPUS = re.compile(r"(?=.*Insufficient \S+/gpu\b)(?!.*Insufficient (?!\S+/gpu\b))", re.DOTALL)
 
 
@@ -93,7 +93,7 @@ class _Judgement(JobSymptoms):
     # -- replicas --------------------------------------------------------------------------------------------------
 
     def replicas(self, symptoms: Mapping[str, PodSymptom]) -> tuple[Replica, ...]:
-        """One entry per rank, also where its pod could not be created, or is gone: the node that it had is known."""
+        """Return one entry per rank, also for a pod that could not be created or is gone; its last node is kept."""
         here = {self.index(pod) for pod in self.pods}
         gone = [pod for pod in self.history.departed.values() if self.mine(pod) and self.index(pod) not in here]
         last = {self.index(pod): self._gone(pod, symptoms) for pod in gone if self.index(pod) < MOST_REPLICAS}
@@ -143,7 +143,7 @@ class _Judgement(JobSymptoms):
     # -- analysis --------------------------------------------------------------------------------------------------
 
     def analysis(self, state: JobState, symptoms: Mapping[str, PodSymptom]) -> FailureAnalysis | None:
-        """Choose the cause and put it into words; None where nothing is wrong."""
+        """Choose the cause and describe it; None if the job has no problem."""
         if state is JobState.UNKNOWN:
             return None
         if state is JobState.COMPLETE:  # only an interruption still matters: the Job counts those pods as successes
@@ -177,15 +177,15 @@ class _Judgement(JobSymptoms):
         return symptom.rank, symptom.when or "9", min(instants, default=1 << 64), order, symptom.pod
 
     def _causes(self, candidates: Sequence[PodSymptom]) -> Sequence[PodSymptom]:
-        """For a failing Job: ended pods, not those that were still waiting."""
+        """Restrict the causes of a failing Job to ended pods, without those that still waited."""
         failing = self.conditions.get("FailureTarget") or self.conditions.get("Failed") or {}
         if self.state() is not JobState.ERROR or self.kind.operator or failing.get("reason") == "DeadlineExceeded":
             return candidates
         all_pods = [*self.pods, *self.history.departed.values()]
         over = {name_of(pod) for pod in all_pods if ended(pod)}
         causes = [s for s in candidates if s.pod in over or s.rank not in (REFUSED, NOT_STARTED)]
-        # A node that is not Ready ends no container elsewhere for its memory. Nor does it fail a Job while its pods are
-        # neither over nor asked to go: another rank without any news has.
+        # A node that is not Ready cannot cause an OOM kill on another node. Nor does it fail a Job while its pods have
+        # neither ended nor been deleted: the cause is then another rank without a report.
         asleep = {s.pod for s in causes if s.fault == "node.lost" and s.pod not in over and not self._is_deleted(s.pod)}
         killed = {s.node for s in causes if s.rank == KILLED and s.pod in over}
         causes = [s for s in causes if s.fault != "node.lost" or not killed - {s.node}]
@@ -199,9 +199,9 @@ class _Judgement(JobSymptoms):
         return all(meta.get("deletionTimestamp") for meta in here if meta.get("name") == name)
 
     def _as_a_whole(self, symptom: PodSymptom, candidates: Sequence[PodSymptom]) -> PodSymptom:
-        """Return whether waiting may help an unschedulable gang: enough nodes could run a pod at all.
+        """Add to the symptom of an unschedulable gang whether enough nodes could run its pods.
 
-        Where its pods miss nothing but GPUs that others use, as far as can be seen, the cluster is not at fault.
+        If its pods lack only GPUs in use by others, as far as is visible, the failure is not attributed to the cluster.
         """
         ranks = [pod for pod in self.living() if self.index(pod) < MOST_REPLICAS]
         if symptom.fault != "gang.unschedulable" or not ranks:
@@ -219,23 +219,23 @@ class _Judgement(JobSymptoms):
         return replace(symptom, hopeless=hopeless, grace_s=JOINING_S, suggestion=seen)
 
     def _torn(self, cause: PodSymptom) -> PodSymptom:
-        """Only some pods of a gang were scheduled: gang scheduling did not work."""
+        """Convert the symptom if only some pods of a gang were scheduled: gang scheduling did not work."""
         if not self.gang or cause.fault != "job.unschedulable" or not any(self.own_nodes):
             return cause
         placed = sum(1 for pod in self.living() if node_of(pod))
         issue = Issue("PartialStart", f"{placed} of {self.desired_pods()} pods started; {cause.issue}")
         expected = "all pods of the job start, or none"
         partial = replace(cause, fault="gang.partial", err_class=ERR_INFRA, issue=issue, expected=expected)
-        return replace(partial, confirm="", remedy="")  # the queue's, not that of the pods without a node
+        return replace(partial, confirm="", remedy="")  # advice on the queue, not on the pods without a node
 
     def _job_wide(self, candidates: Sequence[PodSymptom]) -> PodSymptom | None:
-        """Symptoms that only the Job itself shows."""
+        """Return a symptom that only the Job itself shows."""
         had_pods = self.removed or (self.history.resumed and (self.created or self.history.ran))
-        if self.suspended and (had_pods or (self.history.resumed and not self.gang)):  # else its queue may think again
+        if self.suspended and (had_pods or (self.history.resumed and not self.gang)):  # else its queue may resume it
             message = safe(as_map(self.conditions.get("Suspended")).get("message") or "Job suspended")
             author = _manager(self.raw, "suspend")
             suspended = disruption(Issue("Suspended", f"{author} suspended the job while it ran: {message}"))
-            # A queue has written why into its own object by then, which is read once a second: who, and for whom.
+            # Meanwhile a queue writes the cause into its own object, which is polled once a second.
             return self._whole(replace(suspended, grace_s=0.0 if had_pods and not self.gang else DELETED_S))
         if self.resized:
             return self._whole(self._edited())
@@ -258,7 +258,7 @@ class _Judgement(JobSymptoms):
         return None if candidates else self._unexplained(issue)
 
     def _canceled(self) -> PodSymptom:
-        """The user who deleted it: `cancel` records itself in the job; otherwise it was external."""
+        """Attribute a deletion: `cancel` records its user in the job; any other deletion is external."""
         when = str(self.meta.get("deletionTimestamp") or "")
         if not self.outside:
             return disruption(Issue("Deleted", f"job {self.name} was deleted by others"), when)
@@ -267,7 +267,7 @@ class _Judgement(JobSymptoms):
         return PodSymptom(
             fault="job.canceled",
             issue=Issue("Canceled", f"it was {author}"),
-            expected="the job is left until it completes",
+            expected="the job runs until it completes",
             err_class=None,
             when=when,
         )
@@ -277,7 +277,7 @@ class _Judgement(JobSymptoms):
         return disruption(Issue("Edited", f"{author} changed the job while it ran: {change or self.resized}"))
 
     def _unattended(self) -> PodSymptom | None:
-        """No controller has touched the object: the operator that should is missing."""
+        """Detect an object that no controller has handled: its operator is missing."""
         if not self.raw or self.pods or self.events or not self.kind.not_known_yet(self.raw):
             return None
         return PodSymptom(
@@ -292,7 +292,7 @@ class _Judgement(JobSymptoms):
     def _unexplained(self, issue: Issue) -> PodSymptom:
         vanished = self.vanished()
         if vanished and issue.reason == "BackoffLimitExceeded":
-            # A failed pod stays until its Job is deleted; the pod that failed this Job was removed.
+            # A failed pod remains until its Job is deleted, so the pod that failed this Job was removed.
             gone = Issue(issue.reason, f"pod {vanished[0]} is gone: deleted externally")
             return replace(disruption(gone), inferred=True).at(pod=vanished[0], node="")
         return PodSymptom(
@@ -360,7 +360,7 @@ class _Judgement(JobSymptoms):
 
 
 def _manager(raw: Unstructured, *fields: str) -> str:
-    """The last writer of one of these fields of the spec, as the API server records it; else 'an unnamed client'.
+    """Return the last writer of one of these spec fields from managedFields; else 'an unnamed client'.
 
     https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
     """
@@ -376,7 +376,7 @@ def _holds(fields: Unstructured, keys: Collection[str], depth: int = 4) -> bool:
 
 
 def _since(pod: Unstructured) -> str:
-    """From when on a pod is as it is: ended, asked to go, running, or made and waiting."""
+    """Return the start of a pod's current state: ended, terminating, running, or created and waiting."""
     meta, status = as_map(pod.get("metadata")), as_map(pod.get("status"))
     running = [as_map(as_map(each.get("state")).get("running")) for each in as_list(status.get("containerStatuses"))]
     begun = min(filter(None, (str(each.get("startedAt") or "") for each in running)), default="")
@@ -385,9 +385,9 @@ def _since(pod: Unstructured) -> str:
 
 
 def _exit_code(status: Unstructured, container: str) -> int | None:
-    """The exit status of the trial's own container, or where that never ran of the first other one that failed.
+    """Return the exit status of the trial's container, else of the first other container that failed.
 
-    A sidecar's is its own affair: a native one is killed (137) when the trial has ended.
+    A sidecar's status does not count: a native one is killed (137) when the trial has ended.
     """
     further: list[int] = []
     mains = as_list(status.get("containerStatuses"))

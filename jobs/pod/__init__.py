@@ -1,5 +1,5 @@
 """The programs of the trial's pods: the probe, its stages, the bench and the sweep's planner.
 
-The code in this folder runs inside a foreign container image: standard library only, Python 3.8 and newer, no import
-from the rest of the suite but of the reader of logs. jobs/trial/payload.py packs both.
+This code runs inside a foreign container image: only the standard library, Python 3.8 and newer, and no import of other
+packages except the reader of logs. jobs/trial/payload.py packs both.
 """

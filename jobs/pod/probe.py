@@ -1,7 +1,7 @@
-"""The archive's entry point for Python: the probe, or the program that torchrun is to start on every GPU.
+"""The archive's entry point for Python: the probe, or the program that torchrun starts on every GPU.
 
-The probe runs the trial's stages in order; each prints a line of evidence. The work is in `seatrial_pod/`.
-This file only refuses a Python that cannot read that: any Python 3 must be able to read it, and it is not compressed.
+The probe runs the trial's stages in order; each prints a line of evidence. The implementation is in `seatrial_pod/`.
+This file only rejects a Python that cannot parse that: any Python 3 must be able to read it, and it is not compressed.
 """
 
 import importlib
@@ -22,7 +22,7 @@ PROGRAMS = {
 
 
 def unfit() -> str:
-    """Return why this image's Python cannot run the probe, or nothing."""
+    """Return why this image's Python cannot run the probe; '' if it can."""
     version = ".".join(str(part) for part in sys.version_info[:3])
     if sys.version_info[:2] < OLDEST:
         return "Python " + version + " is too old for the probe, which needs 3.8 or newer"
@@ -34,7 +34,7 @@ def unfit() -> str:
 
 
 def refuse(why: str) -> int:
-    """Say why the probe cannot run: in the evidence's own form, and to the kubelet, for the pod's status."""
+    """Report why the probe cannot run: as evidence, and to the kubelet for the pod's status."""
     line = {
         "seatrial": 1,
         "run": os.environ.get("SEATRIAL_RUN", ""),
@@ -48,16 +48,17 @@ def refuse(why: str) -> int:
     try:  # as stages/lines.py does
         descriptor = os.open(os.environ.get("SEATRIAL_TERMINATION_LOG") or "/dev/termination-log", os.O_WRONLY)
         os.write(descriptor, why.encode("ascii"))
-    except OSError:  # the line says the same
+    except OSError:  # the log line has the same text
         pass
     return 65
 
 
 def main() -> int:
-    """Run the trial; the exit code is 0 unless the probe itself is broken, or was terminated before."""
+    """Run the trial; the exit code is 0 unless the probe itself failed, or was terminated early."""
     program = PROGRAMS.get(sys.argv[1]) if len(sys.argv) > 1 else None
     if not program:
-        # A container's first process has no default action for SIGTERM: until the stages begin, it would be ignored.
+        # A container's first process has no default action for SIGTERM: before the stages begin, the signal would be
+        # ignored.
         signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
     why = unfit()
     if why:
@@ -65,7 +66,7 @@ def main() -> int:
             sys.exit("seatrial: " + why)
         return refuse(why)
     sys.dont_write_bytecode = True
-    sys.excepthook = traceback.print_exception  # before 3.13 the interpreter's own shows no line of an archive
+    sys.excepthook = traceback.print_exception  # before 3.13 the interpreter's traceback shows no line of an archive
     if program:
         return int(importlib.import_module(program).main(sys.argv[2:]))
     return int(importlib.import_module(TRIAL).main(os.path.dirname(os.path.abspath(__file__))))

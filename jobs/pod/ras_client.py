@@ -1,8 +1,8 @@
-"""A client of NCCL RAS for the inside of a pod: sent as text into a container that runs, leaves nothing there.
+"""A client of NCCL RAS, sent as text into a running container; it leaves no files there.
 
-Prints JSON objects, one a line: {"sample": text}, {"dump": path, "data": zlib in base64}, {"note": text}.
-It connects to the address that NCCL would use and to no other, only where something listens, and says only what the
-client of NCCL says (src/ras/client.cc): stray bytes on that port have crashed processes (NVIDIA/nccl#1718, #1996).
+Prints JSON objects, one a line: {"sample": text}, {"dump": path, "data": zlib in base64}, {"note": text}. It connects
+only to NCCL's own address, and only if a socket listens there. It sends only the messages of NCCL's own client
+(src/ras/client.cc): stray bytes on that port have crashed processes (NVIDIA/nccl#1718, #1996).
 """
 
 import base64
@@ -19,12 +19,12 @@ from typing import List, Optional, Tuple
 PORT = 28028
 MOST = 64 << 20
 JSON_SINCE = (2, 28, 7)
-_LEG_S = 5  # RAS_COLLECTIVE_LEG_TIMEOUT_SEC: how long NCCL waits for its peers
+_LEG_S = 5  # RAS_COLLECTIVE_LEG_TIMEOUT_SEC: NCCL's timeout for its peers
 _ANSWER_S = 30.0
 
 
 class NotRasError(Exception):
-    """The server there does not use the protocol of NCCL RAS."""
+    """The server does not use the protocol of NCCL RAS."""
 
 
 def say(**message: str) -> None:
@@ -34,7 +34,7 @@ def say(**message: str) -> None:
 
 
 def setting(name: str) -> str:
-    """Return an NCCL setting: the container's environment, then NCCL's two files (src/misc/param.cc)."""
+    """Return an NCCL setting: from the container's environment, then NCCL's two files (src/misc/param.cc)."""
     if os.environ.get(name):
         return os.environ[name]
     files = [os.environ.get("NCCL_CONF_FILE") or os.path.expanduser("~/.nccl.conf"), "/etc/nccl.conf"]
@@ -59,7 +59,7 @@ def place(text: str) -> Tuple[str, int]:
 
 
 def listens(port: int) -> Optional[bool]:
-    """Say whether a socket listens on a port of this network namespace; None if /proc does not show it."""
+    """Return whether a socket listens on a port of this network namespace; None if /proc does not show it."""
     listening: Optional[bool] = None
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -96,7 +96,7 @@ def line_of(connection: socket.socket, end: float) -> str:
 
 
 def ask(address: Tuple[str, int], as_json: bool) -> str:
-    """Return one answer to VERBOSE STATUS, whole or as much as came; NotRasError where the protocol is not kept."""
+    """Return one answer to VERBOSE STATUS, complete or partial; raise NotRasError for another protocol."""
     end = time.monotonic() + _ANSWER_S
     connection = socket.create_connection(address, 5)
     try:
@@ -132,7 +132,7 @@ def ask(address: Tuple[str, int], as_json: bool) -> str:
 
 
 def sample(samples: int, pause_s: float) -> None:
-    """Ask several times: as text for the version, which all versions know, then as JSON where this one has it."""
+    """Take several samples: first as text, which all versions support, then as JSON if this version has it."""
     text = setting("NCCL_RAS_ADDR")
     address = place(text)
     shown = "%s:%d" % address
@@ -165,7 +165,7 @@ def sample(samples: int, pause_s: float) -> None:
 
 
 def started() -> float:
-    """Return when this container's first process began (epoch seconds); 0 if unknown."""
+    """Return the start time of this container's first process (epoch seconds); 0 if unknown."""
     try:
         with open("/proc/1/stat") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])
@@ -177,7 +177,7 @@ def started() -> float:
 
 
 def dumps(prefix: str, most: int) -> None:
-    """Print PyTorch Flight Recorder dumps: where the caller says, the environment, or PyTorch's defaults."""
+    """Print PyTorch Flight Recorder dumps from the caller's paths, the environment's, or PyTorch's defaults."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     prefixes = [
         prefix or os.environ.get("TORCH_FR_DUMP_TEMP_FILE") or os.environ.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE") or ""

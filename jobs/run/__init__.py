@@ -1,1 +1,1 @@
-"""Running a trial: creation, waiting, watching, logs, evidence."""
+"""Execution of a trial: creation, waiting, watching, logs, evidence."""

@@ -1,4 +1,4 @@
-"""The aftermath of an interruption: whether a trial is retried, and consequences in the next attempt."""
+"""The aftermath of an interruption: whether to retry a trial, and which failures of the retry follow from it."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def interruption(result: TrialResult) -> FailureAnalysis | None:
 def _raced(cause: FailureAnalysis) -> bool:
     """Return whether a kubelet had no room for a pod that the scheduler had just bound.
 
-    Another pod was about to end there.
+    Another pod on that node was terminating.
 
-    Controllers make a new pod then (kubernetes/kubernetes#106884); a Job without retries needs another Job.
+    Controllers then create a new pod (kubernetes/kubernetes#106884); a Job without retries needs another Job.
     """
     return cause.fault == "container.start" and re.search(r"\bOutOf[a-z]", cause.observed) is not None
 
 
 def namespace_gone(kube: Kube, namespace: str) -> str:
-    """Report that the namespace is being deleted, or was; '' where it exists, or that is not known."""
+    """Report that the namespace is being deleted, or was; '' if it exists or its state is unknown."""
     try:
         state = namespace_state(kube, namespace)
     except ClusterError:
@@ -48,7 +48,7 @@ def namespace_gone(kube: Kube, namespace: str) -> str:
 def by_namespace(kube: Kube, namespace: str, result: TrialResult) -> TrialResult:
     """Return the result of a trial that lost its namespace as an interruption, whatever its result.
 
-    It was there when the trial was created. Results that a trial reported before it was removed remain valid.
+    The namespace existed when the trial was created. A result reported before its deletion remains valid.
     """
     cause, gone = result.analysis, any(replica.phase in ("Gone", "Terminating") for replica in result.replicas)
     said = namespace_gone(kube, namespace) if cause is not None or gone or not result.replicas else ""
@@ -61,20 +61,20 @@ def by_namespace(kube: Kube, namespace: str, result: TrialResult) -> TrialResult
 
 
 def not_again(first: TrialResult, why: str) -> TrialResult:
-    """Return the interrupted attempt as the last one, and why."""
+    """Return the interrupted attempt as the last one, with the reason."""
     cause = first.analysis
     return first if cause is None else replace(first, analysis=replace(cause, observed=safe(why, 1500)))
 
 
-# Reasons, or sources, of events about a pod that is removed: of the scheduler, the kubelet, the taint manager,
-# autoscalers, the descheduler (kubernetes, kubernetes/autoscaler, kubernetes-sigs/karpenter and descheduler).
+# Reasons, or sources, of events about a removed pod: of the scheduler, the kubelet, the taint manager, autoscalers, the
+# descheduler (kubernetes, kubernetes/autoscaler, kubernetes-sigs/karpenter and descheduler).
 _TAKING = re.compile(r"(?i)evict|preempt|drain|disrupt|deschedul|scaledown")
 # kubernetes pkg/scheduler/framework/preemption: "Preempted by pod UID on node NAME".
 _BY_POD = re.compile(r"\bby pod ([0-9a-f]{8}-[0-9a-f-]{27})\b")
 
 
 def deleted_by(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool) -> TrialResult:
-    """Return the result with the cause of the pod's deletion, from events that arrive after it."""
+    """Return the result with the cause of the pod's deletion, from events that arrive later."""
     cause = result.analysis
     replica = next((each for each in result.replicas if cause and each.pod and each.pod == cause.subject), None)
     if cause is None or not cause.disrupted or replica is None:
@@ -89,16 +89,16 @@ def deleted_by(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bo
     if not reasons and ": Deleted: " in cause.observed:
         reasons = ["no event names the user; the API server's audit log may"]
     text = "; ".join([cause.observed, *reasons])
-    for by in _BY_POD.finditer("".join(reasons)):  # it has the information of the pod's condition, and the component
+    for by in _BY_POD.finditer("".join(reasons)):  # includes the pod's condition, and adds the component
         named = reasons[0].replace(by[1], _named(kube, by[1], replica.node if sees_pods else "", namespace))
-        before, found, _ = cause.observed.partition(f"pod {replica.pod}")  # a namespace that is being deleted
+        before, found, _ = cause.observed.partition(f"pod {replica.pod}")  # in a namespace that is being deleted
         text = f"{before if found else ''}pod {replica.pod}{f' on {replica.node}' if replica.node else ''}: {named}"
     text = safe(text, 1500)
     return replace(result, analysis=replace(cause, observed=text))
 
 
 def _named(kube: Kube, uid: str, node: str, namespace: str) -> str:
-    """Name the pod of this uid, and its owner, among all on the node, or where no node is given in the namespace."""
+    """Name the pod of this uid and its owner, searching the node, or without a node the namespace."""
     where = path("pods") if node else path("pods", namespace=namespace)
     try:
         pods, _ = kube.list(where, fieldSelector=f"spec.nodeName={node}" if node else "")
@@ -108,9 +108,9 @@ def _named(kube: Kube, uid: str, node: str, namespace: str) -> str:
 
 
 def after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
-    """The result of a further attempt: its own, unless it only met consequences of the interruption.
+    """Return the result of a further attempt, or the first cause if it failed only because of the interruption.
 
-    A node that is missing now is a consequence only where the attempt before had one for every rank.
+    A node that is now missing is a consequence only if every rank had a node in the previous attempt.
     """
     cause, later = first.analysis, second.analysis
     if (
@@ -119,7 +119,7 @@ def after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
         and catalogue().is_so(later.fault, "aftermath")
         and (later.disrupted or _had_nodes(first))
     ):
-        text = f"{cause.observed}; tried again: {later.observed}"
+        text = f"{cause.observed}; retry: {later.observed}"
         later = replace(cause, observed=safe(text, 1500))
     interrupted_by = (*first.interrupted, cause.observed) if cause is not None else first.interrupted
     return replace(second, analysis=later, attempts=attempt, interrupted=interrupted_by)

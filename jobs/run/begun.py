@@ -1,7 +1,7 @@
-"""The run's state in its trial's ConfigMap: with it another process attaches to the trial and judges it as the run.
+"""The run's state in its trial's ConfigMap, with which another process attaches to the trial and judges it.
 
-A JSON document, compressed, next to the program that the pods run; the ConfigMap is immutable and goes with the Job. It
-is foreign text when it is read again: bounded here, compared with its types by its user.
+A compressed JSON document, next to the program of the pods. The ConfigMap is immutable and deleted with the Job. It is
+untrusted when read again: bounded here, and validated against its types by its user.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Begun:
 
 
 def packed(document: Mapping[str, Any]) -> str:
-    """Return the document as a ConfigMap's binaryData takes it; '' where it is too large for one."""
+    """Return the document in the form of a ConfigMap's binaryData; '' if it is too large."""
     data = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 9)
     return base64.b64encode(data).decode() if len(data) <= MOST_BYTES else ""
 
@@ -54,8 +54,8 @@ def read(kube: Kube, name: str) -> Begun:
         jobs = JobLookup(kube)
         if jobs.find(name)[1] is not None:
             raise JobError(
-                f"job {safe(name, 100)} in namespace {kube.namespace} has no ConfigMap of that name, so it is unknown "
-                "how it is to be judged: only seatrial job status and logs can read it"
+                f"job {safe(name, 100)} in namespace {kube.namespace} has no ConfigMap of that name, so it cannot be "
+                "judged: only seatrial job status and logs can read it"
             ) from None
         raise JobError(jobs.absent(name)) from None
     labels = labels_of(raw)
@@ -77,7 +77,7 @@ def read(kube: Kube, name: str) -> Begun:
 
 
 def _unpacked(text: str) -> dict[str, Any]:
-    """Raises ValueError for content that no run has written."""
+    """Decode the state. Raises ValueError for content that no run has written."""
     try:
         unpacking = zlib.decompressobj()
         data = unpacking.decompress(base64.b64decode(text, validate=True), _MOST_TEXT)

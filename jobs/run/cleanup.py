@@ -1,9 +1,9 @@
-"""Deletes a run's objects, those with GPUs first, and confirms their deletion.
+"""Deletion of a run's objects, those with GPUs first, with confirmation.
 
-Everything is entered in the ledger before it is created, so that an interrupt between request and answer loses nothing,
-and is deleted with its own uid, so that nothing foreign of the same name is ever touched. All is deleted before any of
-it is waited for: what does not go holds up nothing else. What cannot be deleted is named with the reason. A sweep finds
-leftovers of crashed runs, by label *and* name.
+Each object is entered in the ledger before it is created, so that an interrupt between request and response loses
+nothing. It is deleted by its uid, so that no foreign object of the same name is affected. All objects are deleted
+before waiting for any of them: one that is stuck does not delay the others. Objects that cannot be deleted are reported
+with the reason. A sweep finds leftovers of crashed runs, by label *and* name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FURTHER = (
     ("podgroups", "scheduling.volcano.sh", "v1beta1"),
     *((CLAIMS, "resource.k8s.io", version) for version in ("v1", "v1beta2", "v1beta1")),
 )
-"""Kinds that not every cluster has; of one in several versions the first that is served shows all objects."""
+"""Kinds that not every cluster has; the first served version of a kind shows all its objects."""
 LAUNCHERS = frozenset(kind.resource for kind in LAUNCHED.values())
 ALWAYS = frozenset(resource for resource, *_ in KINDS)
 
@@ -99,7 +99,7 @@ class Ledger:
 
 
 def undone(entries: Sequence[Entry], deadline_s: float = UNWIND_S) -> Iterator[tuple[Entry, str]]:
-    """Undo entries with GPUs, then the rest in order, then wait; yield each with the reason why it is left, or ''."""
+    """Undo entries with GPUs, then the rest in order, then wait; yield each with the reason of a failure, or ''."""
     end = time.monotonic() + deadline_s
     waiting: list[tuple[Entry, Wait]] = []
     for entry in sorted(entries, key=lambda each: not each.holds_gpus):
@@ -137,9 +137,10 @@ def delete(
     version: str = "v1",
     stuck: Callable[[], str] = str,
 ) -> Wait | None:
-    """Delete one object; return a function that waits for its deletion with this time limit, or None if it is deleted.
+    """Delete one object; return a function that waits for its deletion within this limit, or None if it is gone.
 
-    NotFound is fine, another uid under its name is not ours. `stuck` says why waiting cannot help; '' while it may.
+    NotFound counts as success, and another uid under its name is not ours. `stuck` explains why waiting cannot help; ''
+    while it may.
     """
     url_path = path(resource, name, namespace=namespace, group=group, version=version)
     propagation = "Foreground" if resource in LAUNCHERS else "Background"
@@ -148,7 +149,7 @@ def delete(
     except NotFound:
         return None
     except Conflict:
-        if uid:  # the precondition failed: ours is gone, this one belongs to another user
+        if uid:  # the precondition failed: ours is gone, and this one is foreign
             return None
         raise
     pods = path("pods", namespace=namespace)
@@ -188,7 +189,7 @@ def _held_by(meta: Unstructured) -> str:
 
 
 def _pods_left(kube: Kube, pods: str, run: str) -> str:
-    """Name the pods that block an object's foregroundDeletion, and each one's blocker."""
+    """Name the pods that block an object's foregroundDeletion, and the blocker of each."""
     try:
         items, _ = kube.list(pods, labelSelector=f"{LABEL_RUN}={run}")
     except ClusterError:
@@ -227,10 +228,10 @@ def sweep(
 ) -> CleanedUp:
     """Delete leftovers of earlier runs in a namespace: only objects with our label and our name prefix.
 
-    A user's own job is not a run's: it is deleted by the id of `run_id` alone, and else named where all is looked at.
+    A user's own job is not a leftover: it is deleted only by its `run_id`; a sweep without one reports it.
 
-    Without ``living``, a run with a living runner is not deleted. ``launched`` narrows it to these resources, each with
-    all that belongs to it, for an account without permissions on others. ``tell`` receives the pending objects.
+    Without ``living``, a run with a living runner is not deleted. ``launched`` restricts the sweep to these resources,
+    each with all its dependents, for an account without permissions on others. ``tell`` receives the pending objects.
     """
     where = tuple(each for each in (*FURTHER, *KINDS) if not launched or each[0] in launched)
     found, denied, answered = _leftovers(kube, namespace, run_id, where)
@@ -256,7 +257,7 @@ def sweep(
     whys = {} if dry_run else {id(entry): why for entry, why in undone(entries, math.inf)}
     deleted = [entry.what for entry in entries if not whys.get(id(entry))]
     left = [f"{entry.what}: {why}" for entry in entries if (why := whys.get(id(entry)))]
-    # Pods go with their launching object. Without a right on the others no namespace is clean.
+    # Pods are deleted with their launching object. Without a permission on the others, no namespace counts as clean.
     left += [f"unknown {denied[resource]}" for resource, *_ in KINDS if resource in denied and resource != "pods"]
     owners = _hidden_owners(leftovers, denied.keys() - ALWAYS)
     left += [f"{what}: {denied[resource]}" for what, resource in owners.items()]
@@ -276,14 +277,14 @@ def sweep_dead(kube: Kube, launcher: str, tell: Callable[[str], None] = lambda _
 
 
 def _is_users(item: Unstructured) -> bool:
-    """Return whether an object belongs to a job that a user launched for its own sake."""
+    """Return whether an object belongs to a user's own job."""
     return as_map(as_map(item.get("metadata")).get("labels")).get(APP) == USERS
 
 
 def _hidden_owners(leftovers: _Leftovers, denied: Collection[str]) -> dict[str, str]:
     """Return the launching object of a leftover that may not be listed ('mpijob/NAME'), with its resource.
 
-    All else that a run creates belongs to what it launched, and is deleted with it.
+    All other objects of a run belong to the launching one, and are deleted with it.
     """
     resources = {kind.kind: kind.resource for kind in LAUNCHED.values() if kind.resource in denied}
     owners = [owner for _, item, _ in leftovers for owner in _owners(item) if owner.get("kind") in resources]
@@ -294,7 +295,7 @@ def _hidden_owners(leftovers: _Leftovers, denied: Collection[str]) -> dict[str, 
 
 
 def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[str], None]) -> dict[str, str]:
-    """List runs with a runner that is, or may be, alive, with the reason."""
+    """Return runs with a runner that is, or may be, alive, each with the reason."""
     leases: dict[str, dict[str, Held]] = {}
     unknown: dict[str, str] = {}
     for (resource, group, version), item, run in leftovers:
@@ -302,7 +303,7 @@ def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[st
             continue
         url_path = path(resource, str(item["metadata"]["name"]), namespace=namespace, group=group, version=version)
         if as_map(item.get("metadata")).get("deletionTimestamp"):
-            continue  # it is being deleted already: waiting for that harms no run
+            continue  # it is being deleted already: waiting for that does not affect a run
         lease = held(item)
         if lease and lease.released:
             name = str(item["metadata"]["name"])
@@ -314,16 +315,16 @@ def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[st
     dead = run_out(kube, {url: lease for each in leases.values() for url, lease in each.items()}, tell)
     going_on = {run: each for run, each in leases.items() if each.keys() - dead}
     unknown = {run: why for run, why in unknown.items() if run not in leases}
-    return unknown | {run: f"its run is going on, {next(iter(each.values()))}" for run, each in going_on.items()}
+    return unknown | {run: f"its run is in progress, {next(iter(each.values()))}" for run, each in going_on.items()}
 
 
 def _unseen(
     kube: Kube, namespace: str, leftovers: _Leftovers, refused: Collection[str], answered: Collection[str]
 ) -> set[str]:
-    """Runs with a launched object that was not found but may still exist: it is unknown whether they are alive.
+    """Return runs whose launched object was not found but may exist: it is unknown whether they are alive.
 
-    An operator's Job and pods belong to an object that we may have no right on, or that a restarted API server does
-    not know for a moment. What belongs to nothing, or to something that is gone, is left over.
+    An operator's Job and pods belong to an object for which we may have no permission, or that a restarted API server
+    does not serve yet. An object without an owner, or with a deleted owner, is a leftover.
     """
     roots = {run for (resource, *_), item, run in leftovers if resource in LAUNCHERS and not _owners(item)}
     unseen = {run for _, item, run in leftovers if not _owners(item)} - roots if refused else set()
@@ -343,7 +344,7 @@ def _owners(item: Unstructured) -> list[Unstructured]:
 
 
 def _may_exist(kube: Kube, namespace: str, owner: Unstructured, answered: Collection[str]) -> bool:
-    """Return whether an owner is there, or whether that cannot be known; of kinds that were listed it can."""
+    """Return whether an owner exists, or may exist; only kinds that were listed can be excluded."""
     kind = next((kind for kind in LAUNCHED.values() if kind.kind == owner.get("kind")), None)
     if kind is None or kind.resource not in answered:
         return True
@@ -365,10 +366,10 @@ _Leftovers = list[tuple[tuple[str, str, str], Unstructured, str]]
 def _leftovers(
     kube: Kube, namespace: str, run_id: str | None, kinds: Sequence[tuple[str, str, str]]
 ) -> tuple[_Leftovers, dict[str, ApiError], set[str]]:
-    """All our objects as (kind, object, run), launching ones first; the refusals to list a kind, and the kinds listed.
+    """Return our objects as (kind, object, run), launching ones first; the refusals to list, and the listed kinds.
 
-    What belongs to a launched object is listed before it: it was created after it, so that a run that begins meanwhile
-    is never seen without the proof that it lives.
+    Dependents are listed before launching objects, which are created first: so a run that begins meanwhile is never
+    seen without its lease.
     """
     selector = f"{LABEL_MANAGED}={MANAGED_BY}" + (f",{LABEL_RUN}={run_id}" if run_id else "")
     leftovers: _Leftovers = []
@@ -380,7 +381,7 @@ def _leftovers(
             continue
         url_path = path(resource, namespace=namespace, group=group, version=version)
         try:
-            # Most accounts have nothing to do with most of these kinds: they are requested only where that is granted.
+            # Most accounts have no permission for these kinds: they are requested only if it is granted.
             if where in FURTHER:
                 kube.require("list", resource, group=group, namespace=namespace)
             items, _ = kube.list(url_path, labelSelector=selector)

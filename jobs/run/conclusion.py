@@ -1,6 +1,6 @@
 """The result of a trial that has run: each rank's evidence from its log and termination message.
 
-A Service that gives the ranks their names and was deleted meanwhile is then the cause, and not the network.
+A deleted Service that named the ranks is the cause of a failed rendezvous, not the network.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .watcher import Watcher
 
 
 def with_service_gone(kube: Kube, spec: TrialSpec, result: TrialResult) -> TrialResult:
-    """Return the result of a trial with a failed rendezvous, with a deleted Service as its cause, if so."""
+    """Return the result of a trial; after a failed rendezvous, a deleted Service becomes its cause."""
     if not _apart(result):
         return result
     services = dict.fromkeys(peer.partition(".")[2] or peer for peer in spec.peers)
@@ -36,7 +36,7 @@ def with_service_gone(kube: Kube, spec: TrialSpec, result: TrialResult) -> Trial
 
 
 def _apart(result: TrialResult) -> bool:
-    """Return whether a rank did not find a peer's name, or a collective failed, and nothing else explains it."""
+    """Return whether a rank could not resolve a peer, or a collective failed, without another explanation."""
     if result.analysis is not None and result.analysis.fault != "job.failed":
         return False
     for evidence in result.evidence.values():
@@ -49,9 +49,9 @@ def _apart(result: TrialResult) -> bool:
 
 
 def _without(kube: Kube, name: str, namespace: str, result: TrialResult) -> TrialResult | None:
-    """Check after a failed rendezvous whether the Service was deleted or replaced.
+    """Return the result with a deleted or replaced Service as its cause.
 
-    This is the cause then; an operator makes its own anew. None if it is not, or unknown.
+    An operator creates its Service anew. Returns None if the Service is unchanged, or unknown.
     """
     try:
         service = kube.get(path("services", name, namespace=namespace))
@@ -64,7 +64,7 @@ def _without(kube: Kube, name: str, namespace: str, result: TrialResult) -> Tria
         began = min(filter(None, (pod.began for pod in result.pods)), default="")
         if not (began and later(began, int(DELETED_S)) < made):
             return None
-        then = f"deleted by others and made anew at {made}"
+        then = f"deleted and recreated by others at {made}"
     analysis = interrupted(
         f"service/{name}",
         f"the headless Service {name}, which names the ranks, was {then} while the trial ran, so that ranks "
@@ -84,8 +84,8 @@ def conclude(
     logs = {pod: f.file for pod, f in watcher.followers.items() if f.file is not None and f.file.exists()}
     seconds = time.monotonic() - began
     warned += (outcome.lingering,) if outcome.lingering else ()
-    warned += tuple(f.unkept for f in watcher.followers.values() if f.unkept)[:1]  # by our own disk
-    if outcome.state is JobState.ERROR:  # the log would say why: the reason for its absence is reported
+    warned += tuple(f.unkept for f in watcher.followers.values() if f.unkept)[:1]  # failures of our own disk
+    if outcome.state is JobState.ERROR:  # the log would show the cause, so report why it is missing
         unread = (f for f in watcher.followers.values() if f.problem and not f.heard)
         warned += tuple(f"the log of {f.pod} could not be read: {f.problem}" for f in unread)[:1]
     said = [line for follower in watcher.followers.values() for line in follower.last]
@@ -110,7 +110,7 @@ def conclude(
 
 
 def _evidence(run: str, watcher: Watcher, outcome: WatchOutcome, kind: Kind) -> dict[int, RankEvidence]:
-    """The evidence of each rank that was heard, also of pods that are gone meanwhile."""
+    """Return the evidence of each rank with output, including pods that have been deleted meanwhile."""
     evidence: dict[int, RankEvidence] = {}
     for replica in outcome.replicas:
         follower = watcher.followers.get(replica.pod)
@@ -122,7 +122,7 @@ def _evidence(run: str, watcher: Watcher, outcome: WatchOutcome, kind: Kind) -> 
             read = _of_one(run, replica, follower, outcome.pods, kind.container)
             evidence[replica.index if read.rank is None else read.rank] = read
     known = {replica.pod for replica in outcome.replicas}
-    for pod, follower in watcher.followers.items():  # reports of a pod that is deleted meanwhile
+    for pod, follower in watcher.followers.items():  # reports of pods deleted meanwhile
         if pod not in known and isinstance(follower.reader, EvidenceReader):
             read = follower.reader.result()
             if read.rank is not None:
@@ -131,7 +131,7 @@ def _evidence(run: str, watcher: Watcher, outcome: WatchOutcome, kind: Kind) -> 
 
 
 def _of_all(streams_reader: MultiplexedReader, outcome: WatchOutcome, kind: Kind) -> dict[int, RankEvidence]:
-    """The evidence of all ranks from one log, each completed by its own pod's termination message."""
+    """Return the evidence of all ranks from one log, each completed by its own pod's termination message."""
     for pod in outcome.pods:
         rank, message = kind.index(pod), termination_message(pod, kind.container)
         if message and rank in streams_reader.ranks:
@@ -142,7 +142,7 @@ def _of_all(streams_reader: MultiplexedReader, outcome: WatchOutcome, kind: Kind
 def _of_one(
     run: str, replica: Replica, follower: Follower | None, pods: list[Unstructured], container: str
 ) -> RankEvidence:
-    """The rank's evidence from its log, completed by its termination message (which survives a lost log)."""
+    """Return a rank's evidence from its log, completed by its termination message (which survives a lost log)."""
     reader = (
         follower.reader if follower is not None and isinstance(follower.reader, EvidenceReader) else EvidenceReader(run)
     )
@@ -150,7 +150,7 @@ def _of_one(
         if name_of(pod) == replica.pod and (message := termination_message(pod, container)):
             reader.summarize(message)
     evidence = reader.result()
-    # Without a single line, the reason for their absence is the best answer.
+    # Without any line, the reason for their absence is the best information.
     return (
         evidence
         if evidence.stages or follower is None

@@ -1,6 +1,6 @@
-"""Whether the trial's container of a pod runs, has run, or has ended, as the kubelet says it, and why mpirun ended.
+"""The state of the trial's container, as reported by the kubelet, and the cause of mpirun's end.
 
-mpirun says it in its last lines: ssh, keys, names and daemons fail in few ways, each with a fixed text. Sources:
+mpirun reports it in its last lines: ssh, keys, names and daemons fail in few ways, each with a fixed text. Sources:
 openssh (ssh.c, sshconnect.c, clientloop.c), open-mpi/ompi (orte/mca/plm/rsh, help-errmgr-base.txt), prrte.
 """
 
@@ -17,11 +17,11 @@ from ..diagnosis.state import FailureAnalysis
 from ..diagnosis.symptoms import blame
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-"""The annotation by which a pod names the container that kubectl logs takes; injected sidecars may precede it."""
+"""The pod's annotation for the default container of kubectl logs; injected sidecars may precede it."""
 
 
 def has_started(pod: Unstructured, container: str) -> bool:
-    """Return whether a container runs or has run: then there is a log."""
+    """Return whether a container runs or has run, so that it has a log."""
     for entry in _statuses(pod):
         if entry.get("name") == container:
             state, before = as_map(entry.get("state")), as_map(entry.get("lastState"))
@@ -30,7 +30,7 @@ def has_started(pod: Unstructured, container: str) -> bool:
 
 
 def failed_before(pod: Unstructured) -> list[tuple[str, int]]:
-    """Return the init containers that failed last, with how often each was restarted: the others wait for them."""
+    """Return the init containers with a failed last run and their restart counts; later ones wait for them."""
     found = []
     for entry in as_list(as_map(pod.get("status")).get("initContainerStatuses")):
         lives = [as_map(as_map(entry.get(key)).get("terminated")) for key in ("state", "lastState")]
@@ -40,7 +40,7 @@ def failed_before(pod: Unstructured) -> list[tuple[str, int]]:
 
 
 def speaking(pod: Unstructured) -> str:
-    """Name the container with a pod's log: kubectl's default one, or the init container that keeps it waiting."""
+    """Name the container with a pod's log: kubectl's default one, or the init container that blocks it."""
     names = [str(each.get("name")) for each in as_list(as_map(pod.get("spec")).get("containers"))]
     marked = as_map(as_map(pod.get("metadata")).get("annotations")).get(DEFAULT_CONTAINER)
     main = marked if marked in names else next(iter(names), "")
@@ -49,7 +49,7 @@ def speaking(pod: Unstructured) -> str:
 
 
 def has_ended(pod: Unstructured, container: str) -> bool:
-    """Return whether a container has run to its end."""
+    """Return whether a container has ended."""
     states = [as_map(each.get("state")) for each in _statuses(pod) if each.get("name") == container]
     return any("terminated" in state for state in states)
 
@@ -64,9 +64,9 @@ def others_running(pod: Unstructured, container: str) -> list[str]:
 
 
 def is_shaken(pod: Unstructured, container: str) -> bool:
-    """Return whether a pod with a running container is not ready: the first sign of its lost node.
+    """Return whether a pod with a running container is not ready: the first sign of a lost node.
 
-    The trial's container has no readiness probe, so that only the node's controller reports it.
+    The trial's container has no readiness probe, so only the node's controller reports it.
     """
     status = as_map(pod.get("status"))
     unready = (by_type(status).get("Ready") or {}).get("status") == "False"
@@ -88,13 +88,13 @@ def _statuses(pod: Unstructured) -> list[Unstructured]:
 
 
 def is_final(output: Iterable[str]) -> bool:
-    """Return whether mpirun's words name a reason that another attempt will meet again."""
+    """Return whether mpirun's output names a cause that another attempt would meet again."""
     said = [each.variant for line in output if (each := read_text("mpirun", line)) and each.variant]
     return bool(said) and all(each.final for each in said)
 
 
 def explained(analysis: FailureAnalysis | None, output: Iterable[str]) -> FailureAnalysis | None:
-    """Put mpirun's own reason in the place of its exit code."""
+    """Replace mpirun's exit code by its own reason."""
     if analysis is None or analysis.fault != "job.failed":
         return analysis
     lines = list(output)

@@ -1,8 +1,8 @@
-"""Creates each object of a trial exactly once, or not at all.
+"""Creation of each object of a trial, exactly once or not at all.
 
-After an interrupt, or a lost answer, it is unknown whether an object was created. So everything is entered in the
-ledger before it is sent, and what carries our run's label under our name is ours, whatever answer was lost. A dry run
-of all objects comes first: what the API server refuses is known before anything exists.
+After an interrupt, or a lost response, it is unknown whether an object was created. So each object is entered in the
+ledger before it is sent. An object of our name with our run's label is ours, whichever response was lost. A dry run of
+all objects comes first, so that refusals are known before anything exists.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from .cleanup import GONE_S, STILL_GONE_S, Entry, Ledger, Wait, delete, undone
 
 Answer = TypeVar("Answer")
 
-# A job with this label (the user's, or put on it as it was created) is Kueue's to resume, when its queue has room:
-# resumed externally, Kueue deletes its pods again (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
+# Kueue resumes a job with this label (set by the user or on creation) when its queue has room. If anything else resumes
+# it, Kueue deletes its pods again (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
 QUEUE = "kueue.x-k8s.io/queue-name"
 _ATTEMPTS = 3
-# The time of an API server's restart (26 s in the recordings; a static pod's kubelet backs off
-# 10 s, then 20 s): once the Job is there, suspended, it is waited for.
+# The time of an API server's restart (26 s in the recordings; a static pod's kubelet backs off 10 s, then 20 s). Once
+# the suspended Job exists, its dependents wait so long.
 RESTART_S = 60.0
 _ASK_AGAIN_S = 1.0
-# What holds a Job until its node is back, or the Node is deleted: no right of ours ends pods there.
+# The reason why a Job remains until its node is back, or the Node is deleted: no permission of ours ends pods there.
 HELD = "its last pods are on a lost node"
-IN_FLIGHT_S = 5.0  # what an interrupted request may take to be carried out: an API server's webhooks, etcd
-# A webhook with side effects cannot be dry-run: then only the create itself shows its answer.
+IN_FLIGHT_S = 5.0  # execution time of an interrupted request: an API server's webhooks, etcd
+# A webhook with side effects cannot be dry-run: only the create itself shows its response.
 _NO_DRY_RUN = re.compile(r"does not support dry run", re.IGNORECASE)
 
 
 class JobError(Exception):
-    """A job cannot be handled as asked; the message is one line."""
+    """A request for a job cannot be carried out; the message is one line."""
 
 
 class Creation:
-    """Creates the objects of one run and knows how to take them back."""
+    """The creation of one run's objects, and their removal."""
 
     def __init__(
         self, kube: Kube, ledger: Ledger, run: str, progress: Callable[[str], None], lease_s: float = SECONDS
@@ -57,9 +57,9 @@ class Creation:
         self._kube, self._ledger, self._run, self._progress = kube, ledger, run, progress
         self._lease_s = lease_s
         self._entries: list[Entry] = []
-        self._versions: dict[str, str] = {}  # by resource, where not the newest
+        self._versions: dict[str, str] = {}  # by resource, if not the newest
         self._renewals: list[Renewal] = []
-        self.lost: frozenset[str] = frozenset()  # nodes with pods that are not waited for
+        self.lost: frozenset[str] = frozenset()  # nodes with pods that are not awaited
         self.uid = ""  # of the launching object
         self.warned: tuple[str, ...] = ()  # the API server's messages about the created objects
 
@@ -75,13 +75,13 @@ class Creation:
         meta = launched.body["metadata"]
         queue = labels_of(job).get(QUEUE)
         if queue:
-            self._progress(f"job {meta['name']} waits until its queue {safe(queue, 100)} lets it start")
+            self._progress(f"job {meta['name']} waits until its queue {safe(queue, 100)} admits it")
             return
         place = _place(launched, meta["name"])
         outlasting(lambda: self._kube.patch(place, kind.resume()), time.monotonic() + RESTART_S, self._progress)
 
     def _tried(self, objects: Manifests) -> Owned:
-        """Dry-run all objects; return the launching object, in the version of this cluster's operator."""
+        """Dry-run all objects; return the launching object in the version of this cluster's operator."""
         kind = objects.kind
         launched = Owned(kind.resource, kind.group, kind.version, self._held(objects.job))
         try:
@@ -97,7 +97,7 @@ class Creation:
         return launched
 
     def _held(self, job: Unstructured) -> Unstructured:
-        """The same with the lease of this run, if it has one: it shows whether the runner is alive."""
+        """Return the job with the lease of this run, if it has one: it shows whether the runner is alive."""
         meta = job["metadata"]
         lease = record(self._lease_s) if self._lease_s else {}
         return job | {"metadata": meta | {"annotations": meta.get("annotations", {}) | lease}} if lease else job
@@ -120,7 +120,7 @@ class Creation:
         except Conflict as error:
             raise _taken(item) from error
         except ApiError as error:
-            # A server in trouble is asked again by the create itself, which waits a little.
+            # After a server error, the create itself repeats the request, with a delay.
             if error.status < 500 and not _NO_DRY_RUN.search(error.message):
                 raise
 
@@ -130,7 +130,7 @@ class Creation:
 
         def undo() -> Wait:
             uid = known.get("uid") or self._created(item, IN_FLIGHT_S if "cut" in known else 0.0)
-            # A lost node keeps its pods, and they the Job: that is waited for once.
+            # A lost node keeps its pods, and they keep the Job: wait for that only once.
             wait_s = STILL_GONE_S if "waited" in known else GONE_S
             known["waited"] = uid
             place = (item.resource, item.group, namespace, name)
@@ -142,10 +142,10 @@ class Creation:
         def gone(wait: Wait | None) -> None:
             if wait:
                 wait()
-            for renewal in self._renewals if held else ():  # only now: until it is gone, it is ours to delete
+            for renewal in self._renewals if held else ():  # only now: until it is gone, its deletion is our task
                 renewal.stop()
 
-        # Entered before it is sent: an interrupt, or a connection that breaks, leaves open whether it exists.
+        # Entered before it is sent: after an interrupt or a connection error it may or may not exist.
         entry = self._ledger.enter(f"{item.resource.removesuffix('s')}/{name} in {namespace}", undo, holds_gpus=held)
         self._entries.append(entry)
         try:
@@ -186,14 +186,14 @@ class Creation:
         return outlasting(create, end, self._progress)
 
     def _created(self, item: Owned, patience_s: float) -> str:
-        """The uid of a possibly created object; an interrupted request may still be executed for a while."""
+        """Return the uid of an object that may exist; an interrupted request may still be executed for a while."""
         end = time.monotonic() + patience_s
         while not (uid := uid_of(self._own(item) or {})) and time.monotonic() < end:
             time.sleep(0.2)
         return uid
 
     def _own(self, item: Owned) -> Unstructured | None:
-        """The object of this name if it carries our run's label."""
+        """Return the object of this name if it has our run's label."""
         try:
             raw: Unstructured = self._kube.get(_place(item, item.body["metadata"]["name"]))
         except NotFound:
@@ -218,7 +218,7 @@ class Creation:
 
 
 def held_by_lost(kube: Kube, namespace: str, run: str, lost: Collection[str]) -> str:
-    """Report that all that is left of a run's pods is on these lost nodes: no kubelet can end them."""
+    """Report that a run's last pods are on these lost nodes, where no kubelet can end them; '' otherwise."""
     if not lost:
         return ""
     try:
@@ -232,7 +232,7 @@ def held_by_lost(kube: Kube, namespace: str, run: str, lost: Collection[str]) ->
 def outlasting(send: Callable[[], Answer], end: float, progress: Callable[[str], None]) -> Answer:
     """Send an idempotent request, three times; to an unreachable server until `end` (monotonic, seconds).
 
-    A 500 is an answer of the server itself, for a webhook that does not answer, too: it is not away.
+    A 500 comes from a reachable server, for example when a webhook does not answer.
     """
     for attempt in itertools.count(1):
         try:
@@ -242,13 +242,13 @@ def outlasting(send: Callable[[], Answer], end: float, progress: Callable[[str],
             if status < 500 or (attempt >= _ATTEMPTS and (status == 500 or time.monotonic() > end)):
                 raise
             if attempt == _ATTEMPTS:
-                progress(f"the API server does not answer; it is waited for, {RESTART_S:.0f} s at most")
+                progress(f"the API server does not answer; waiting for it, {RESTART_S:.0f} s at most")
             time.sleep(min(0.1 * 2**attempt, 2.0))
     raise AssertionError("unreachable: the loop returns or raises")
 
 
 def roles_known(create: Callable[[], Answer]) -> Answer:
-    """Create; a refusal by RBAC counts once it has been repeated: a server that has just started knows no roles yet."""
+    """Send a create; repeat after a refusal by RBAC, because a restarted server has not read its roles yet."""
     began = time.monotonic()
     while True:
         try:

@@ -2,12 +2,11 @@
 
 The probe prints one JSON object a line (at most 8 KiB; larger data in numbered parts) among ordinary output. Lines are
 counted from 1 without gaps, so that a lost or torn line is known and never mistaken for "nothing was wrong". All of it
-is foreign text: bounded here, and redacted before it is shown.
+is untrusted text: bounded here, and redacted before it is shown.
 
-The probe's output is compared with the types of its stages once, here, on arrival: any program that can write to a
-pod's output can print a line that looks like evidence. A stage with fields of other types or bounds than the probe
-gives them is not taken at all, so that no rule meets it. A field may be null or missing: unknown. Fields that are not
-listed are not read.
+Any program that writes to a pod's output can print such a line. So the probe's output is validated against the types of
+its stages once, on arrival. A stage with fields of other types or bounds is rejected as a whole, so that no rule reads
+it. A field that is null or missing is unknown. Fields that are not listed are not read.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ BY_PREFIX = (COLLECTIVE, *NUMBERED)
 
 
 def misfit(stage: str, data: dict[str, object]) -> str:
-    """Describe where a stage's data differs from the probe's format; '' if it does not, or the stage is not read."""
+    """Describe where a stage's data differs from the probe's format; '' if it does not, or the stage is unknown."""
     check = _checks().get(next((name for name in BY_PREFIX if stage.startswith(name)), stage))
     if check and (problem := check(data)):
         return at(stage, problem)
@@ -63,8 +62,8 @@ _MOST_BYTES = 32 << 20
 _MOST_LINES = 50_000
 _MOST_PARTS = 4096
 _RANK = re.compile(r'"rank": ?(\d{1,6})[,}]')
-# mpirun --tag-output's prefix of each piece of a rank's output, in the middle of a line too when it reads a long
-# one in pieces (open-mpi/ompi, orte/mca/iof/base/iof_base_output.c; openpmix/prrte adds a blank).
+# mpirun --tag-output's prefix of each piece of a rank's output, also in the middle of a long line read in pieces
+# (open-mpi/ompi, orte/mca/iof/base/iof_base_output.c; openpmix/prrte adds a blank).
 _TAG = re.compile(r"\[(?:[\w.@-]{1,100}[@,])?(\d{1,10}),(\d{1,10})\]<(stdout|stderr|stddiag)>: ?")
 
 
@@ -91,7 +90,7 @@ def parse(lines: Iterable[bytes | str], run: str) -> RankEvidence:
 
 
 class EvidenceReader:
-    """Collects evidence line by line, as a log is followed."""
+    """A collector of evidence, line by line while a log is followed."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -108,7 +107,7 @@ class EvidenceReader:
 
     @property
     def ended(self) -> bool:
-        """True once the probe's last stage was seen."""
+        """Whether the probe's last stage was read."""
         return "end" in self._stages
 
     @property
@@ -117,7 +116,7 @@ class EvidenceReader:
         return cast("EndStage | None", self._stages.get("end"))
 
     def feed(self, line: bytes | str) -> bool:
-        """Take one line; True if it was evidence of this run."""
+        """Read one line; return True if it was evidence of this run."""
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
         text = text.strip()
         if not text.startswith(MARK):
@@ -140,7 +139,7 @@ class EvidenceReader:
         if not isinstance(stage, str):
             return False
         said = json.dumps(message, sort_keys=True)
-        # A log that was read again repeats its lines; one that says otherwise is not believed.
+        # A log that is read again repeats its lines; a line that differs is rejected.
         if number in self._hashes:
             if self._hashes[number] != hash(said):
                 self._problem = self._problem or f"line {number} of the evidence was sent twice, and differs"
@@ -156,13 +155,13 @@ class EvidenceReader:
         return True
 
     def summarize(self, termination_message: str) -> None:
-        """Take the termination message: it says how many lines there should be, and survives lost logs."""
+        """Read the termination message: it has the expected number of lines, and survives lost logs."""
         message = _object(termination_message.strip()[:LONGEST_LINE])
         if message and message.get("run") == self._run and self._same_rank(message):
             self._take_summary(message)
 
     def result(self) -> RankEvidence:
-        """Conclude from the lines so far."""
+        """Return the evidence of the lines so far."""
         last = max(self._hashes, default=0)
         expected = max(last, self._announced)
         missing = tuple(number for number in range(1, expected + 1) if number not in self._hashes)
@@ -199,7 +198,7 @@ class EvidenceReader:
         if not 1 <= part <= parts <= _MOST_PARTS:
             return
         if self._part_counts.setdefault(stage, parts) != parts:
-            self._problem = f"stage {stage}: its parts disagree on how many they are"
+            self._problem = f"stage {stage}: its parts disagree on their number"
             return
         pieces = self._parts.setdefault(stage, {})
         pieces[part] = chunk
@@ -217,19 +216,19 @@ class EvidenceReader:
             self._problem = self._problem or f"stage {stage} was reported twice"
             return
         if wrong := misfit(stage, data):
-            self._problem = self._problem or f"not as the probe says it: {wrong}"
+            self._problem = self._problem or f"not in the probe's format: {wrong}"
             return
         self._stages[stage] = redact_value(data)
 
 
 class Streams:
-    """Separates the output of several processes in one stream of mpirun."""
+    """A separator for the output of several processes in one stream of mpirun."""
 
     def __init__(self) -> None:
         self._begun: dict[tuple[str, ...], str] = {}
 
     def lines(self, line: str) -> Iterator[str]:
-        """Take a line of the stream; yield the whole lines of single processes that it completes."""
+        """Add a line of the stream; yield the lines of single processes that it completes."""
         tags = list(_TAG.finditer(line))
         if not tags:
             yield line
@@ -239,14 +238,14 @@ class Streams:
         ends = [tag.start() for tag in tags[1:]] + [len(line)]
         for tag, end in zip(tags, ends, strict=True):
             whole = self._begun.pop(tag.groups(), "") + line[tag.end() : end]
-            if end == len(line):  # the line's end is this process's: all others will continue
+            if end == len(line):  # the newline is this process's: all others continue
                 yield whole
             elif len(whole) <= LONGEST_LINE and len(self._begun) <= _MOST_PARTS:
                 self._begun[tag.groups()] = whole
 
 
 class MultiplexedReader:
-    """Reads the evidence of several ranks from one log, as mpirun's launcher has it; else like an EvidenceReader."""
+    """A reader of several ranks' evidence in one log, that of mpirun's launcher; otherwise like an EvidenceReader."""
 
     def __init__(self, run: str, ranks: int) -> None:
         self._run, self._expected = run, ranks
@@ -255,11 +254,11 @@ class MultiplexedReader:
 
     @property
     def ended(self) -> bool:
-        """True once every rank's last stage was seen."""
+        """Whether every rank's last stage was read."""
         return sum(1 for reader in self._readers.values() if reader.ended) >= self._expected
 
     def feed(self, line: bytes | str) -> bool:
-        """Take one line of the stream; True if it brought evidence."""
+        """Read one line of the stream; return True if it contained evidence."""
         any_taken = False
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
         for text_line in self._streams.lines(text):
@@ -272,21 +271,21 @@ class MultiplexedReader:
 
     @property
     def end(self) -> EndStage | None:
-        """The last stage of a rank that was ended before its time, else of any."""
+        """The last stage of a rank that ended early, else of any."""
         ends = [reader.end for reader in self._readers.values() if reader.end is not None]
         return next((end for end in ends if end.get("stopped")), ends[0] if ends else None)
 
     @property
     def ranks(self) -> frozenset[int]:
-        """The ranks that were heard."""
+        """The ranks with output."""
         return frozenset(self._readers)
 
     def of(self, rank: int) -> EvidenceReader:
-        """The reader of one rank."""
+        """Return the reader of one rank."""
         return self._readers.setdefault(rank, EvidenceReader(self._run))
 
     def results(self) -> dict[int, RankEvidence]:
-        """Conclude for every rank that was heard."""
+        """Return the evidence of every rank with output."""
         return {rank: reader.result() for rank, reader in sorted(self._readers.items())}
 
 

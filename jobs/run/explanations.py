@@ -1,9 +1,9 @@
 """External causes of a job's state: events and nodes, and the reason for a missing log.
 
-They are read now and then, and done without where they are refused. Silence has two causes with names. The API server
-fetches logs from the node's kubelet, and may not get through to it: then `kubectl logs` fails for all users. And a
-simulated node (KWOK) says that pods run and end well, and runs nothing: no container runtime has given its containers
-an id, which the kubelet always reports with a container that has run.
+They are read periodically, and skipped if refused. Missing output has two known causes. The API server fetches logs
+from the node's kubelet, and may not reach it: then `kubectl logs` fails for all users. Or the node is simulated (KWOK),
+and reports that pods run and succeed without running anything. Its containers have no id from a container runtime,
+which the kubelet always reports for a container that has run.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _EVENTS_EVERY_S = 2.0
 _NODES_EVERY_S = 20.0
 _NODES_READ_S = 60.0
 _REFUSALS = 3
-# More objects than this, and one list of all events is cheaper than asking for each.
+# Above this number of objects, one list of all events is cheaper than one request for each.
 _FEW = 8
 
 
 class Explanations:
-    """The events of a namespace and the nodes of a pool as they were last read."""
+    """The events of a namespace and the nodes of a pool as last read."""
 
     def __init__(self, kube: Kube, namespace: str, selector: str = "", *, sees_nodes: bool = True) -> None:
         self._kube, self._namespace, self._selector, self._sees_nodes = kube, namespace, selector, sees_nodes
@@ -42,7 +42,7 @@ class Explanations:
 
     @property
     def events(self) -> list[Event]:
-        """All that were read."""
+        """All events read so far."""
         return list(self._events.values())
 
     def read_events(self, names: Sequence[str], *, now: bool) -> None:
@@ -61,7 +61,7 @@ class Explanations:
             self._events |= {uid: event for uid, event in events.items() if event is not None}
 
     def read_nodes(self, *, now: bool) -> bool:
-        """Read the nodes anew, at most every 20 seconds unless it has to be `now`; False where they were not read."""
+        """Read the nodes again, at most every 20 seconds unless `now`; return False if they were not read."""
         if not now and time.monotonic() - self._asked_nodes < _NODES_EVERY_S:
             return False
         if not self._sees_nodes or self._nodes_refused >= _REFUSALS:
@@ -69,10 +69,10 @@ class Explanations:
         self._asked_nodes = time.monotonic()
         try:
             pages = self._kube.pages(path("nodes"), labelSelector=self._selector, deadline_s=_NODES_READ_S)
-            # All of them or none: what no node of a first page offers, one of the next may.
+            # All pages or none: a node of a later page may offer what the first page lacks.
             self.nodes = [_small(node) for page, _ in pages for node in page if isinstance(node, dict)]
         except Forbidden:
-            self._nodes_refused += 1  # by a restarted API server for a moment, else for good
+            self._nodes_refused += 1  # temporary on a restarted API server, otherwise permanent
             return False
         except ClusterError:
             return False
@@ -81,7 +81,7 @@ class Explanations:
 
 
 def _small(node: Unstructured) -> Unstructured:
-    """The facts of a node that the diagnosis reads."""
+    """Return the facts of a node that the diagnosis reads."""
     meta, spec, status = (as_map(node.get(key)) for key in ("metadata", "spec", "status"))
     return {
         "metadata": {"name": meta.get("name")},
@@ -90,14 +90,14 @@ def _small(node: Unstructured) -> Unstructured:
     }
 
 
-# Components between the API server and a kubelet: the network, a tunnel (konnectivity), certificates.
-# kubernetes/kubernetes, staging/src/k8s.io/apiserver/pkg/registry/generic/rest/streamer.go, hands the words on.
+# Errors of components between the API server and a kubelet: the network, a tunnel (konnectivity), certificates.
+# kubernetes/kubernetes, staging/src/k8s.io/apiserver/pkg/registry/generic/rest/streamer.go, passes the texts on.
 _NOT_REACHED = re.compile(r"containerLogs|dial tcp|dialing backend|No agent available|x509:|tls:", re.IGNORECASE)
-_SIMULATED_S = 20.0  # a status that is written in two steps, or a log that is a moment late
+_SIMULATED_S = 20.0  # for a status that is written in two steps, or a delayed log
 
 
 def simulated(pods: Iterable[Unstructured], followers: Mapping[str, Follower], name: str) -> FailureAnalysis | None:
-    """Name the pods with a container `name` that runs, or succeeded, without a runtime and without output."""
+    """Report pods with a container `name` that runs, or succeeded, without a runtime and without output."""
     mute = [pod for pod in _unheard(pods, followers) if _nothing_ran(pod, name)]
     mute = [pod for pod in mute if followers[name_of(pod)].problem or _phase(pod) == "Succeeded"]
     if not mute:
@@ -110,13 +110,13 @@ def simulated(pods: Iterable[Unstructured], followers: Mapping[str, Follower], n
         observed=f"pod {first} on {_node(mute[0])}{_more(mute)} is {_phase(mute[0])} without a container ID, and "
         + (f"its log cannot be read: {problem}" if problem else "its log is empty"),
         expected="a container runtime runs the pod, and its log can be read",
-        suggestion="No output: are these simulated nodes (KWOK)? They show how pods are scheduled, nothing of GPUs.",
+        suggestion="No output: are these simulated nodes (KWOK)? They simulate scheduling, not GPUs.",
         grace_s=_SIMULATED_S,
     )
 
 
 def unreachable(pods: Iterable[Unstructured], followers: Mapping[str, Follower]) -> FailureAnalysis | None:
-    """Name the pods with a log that the API server cannot fetch from the node."""
+    """Report pods with a log that the API server cannot fetch from the node."""
     mute = [pod for pod in _unheard(pods, followers) if _NOT_REACHED.search(followers[name_of(pod)].problem)]
     if not mute:
         return None

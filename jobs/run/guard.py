@@ -1,8 +1,8 @@
 """The capacity guard: whether a job fits the visible nodes, checked before any object is created.
 
-A job that fits half starts half: its first ranks hold GPUs and wait for the last. Each node is judged by the one rule
-of jobs/trial/rooms.py. A queue waits until others have left: for its jobs what nodes offer counts, not what is free
-now. Of cpu and memory, and of nodes that an autoscaler would still bring, the guard knows nothing.
+A job that fits in part would start in part: its first ranks hold GPUs and wait for the last. Each node is judged by the
+common rule of jobs/trial/rooms.py. A queue waits until other jobs have ended: for its jobs the offered amount counts,
+not the free one. The guard does not know cpu and memory, nor nodes that an autoscaler would add.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..trial.job_spec import JobSpec
 from ..trial.rooms import IN_USE, Room, room_on, selected
 
 SETTLES_S = 10.0
-"""As long as our own pods may take to end (jobs/trial/pod.py, GRACE_S)."""
+"""Seconds that our own terminated pods may take to end (jobs/trial/pod.py, GRACE_S)."""
 _AGAIN_S = 1.0
 _SHOWN = 3
 
 
 def no_room(kube: Kube, spec: JobSpec) -> FailureAnalysis | None:
-    """Describe a shortage; for GPUs in use only once it has lasted: a job that has just ended still has its pods."""
+    """Describe a shortage; for GPUs in use only after a delay, because a job that has just ended still has its pods."""
     end = time.monotonic() + SETTLES_S
     while (short := shortage(seen(kube), spec)) is not None and short.err_class is None and time.monotonic() < end:
         time.sleep(_AGAIN_S)
@@ -41,8 +41,8 @@ def seen(kube: Kube) -> Inventory:
     except Forbidden:
         return Inventory.of_tenant()
     cluster = Inventory.read_settled(kube)
-    # A terminated pod of others is gone before the job's pods have their images, unless its node is lost, which is
-    # reported.
+    # A terminating pod of another workload is gone before the job's pods have their images, unless its node is lost,
+    # which is reported.
     return replace(cluster, pods=tuple(pod for pod in cluster.pods if not pod.leaving))
 
 
@@ -61,7 +61,7 @@ def shortage(cluster: Inventory, spec: JobSpec) -> FailureAnalysis | None:
     if max(free, later if spec.queue else 0) >= spec.nodes:
         return None
     whole = sum(_pods(Room(node=node.name, free=0, observed=""), spec, dict(node.capacity)) for node in nodes)
-    observed = f"{spec.nodes} x {_asked(spec)} were asked for, and there is room for {free}"
+    observed = f"{spec.nodes} x {_asked(spec)} were requested, and there is room for {free}"
     if held := [f"{room.node}: {room.observed}" for room in rooms if room.fault]:
         observed += f" ({first_of(held, _SHOWN)})"
     elif whole < spec.nodes:
@@ -74,7 +74,7 @@ def shortage(cluster: Inventory, spec: JobSpec) -> FailureAnalysis | None:
 
 
 def _room(cluster: Inventory, node: Node, spec: JobSpec) -> Room:
-    """Judge a node by the common rule, after unschedulable nodes, and before its other devices."""
+    """Judge a node: first its readiness, then the common rule, then its other devices."""
     if not node.ready:
         return Room(node=node.name, free=0, observed=f"not Ready ({node.ready_reason})", fault="node.not-ready")
     room = room_on(cluster, node, spec)
@@ -89,7 +89,7 @@ def _room(cluster: Inventory, node: Node, spec: JobSpec) -> Room:
 
 
 def _pods(room: Room, spec: JobSpec, amounts: dict[str, int], but: tuple[str, ...] = ()) -> int:
-    """How many pods of the job these amounts hold, on a node that nothing but `but` closes."""
+    """Count the pods of the job that fit into these amounts; 0 if the node has an obstacle not in `but`."""
     if room.fault and room.fault not in but:
         return 0
     most = 1 if spec.anti_affinity else spec.nodes
@@ -101,7 +101,7 @@ def _asked(spec: JobSpec) -> str:
 
 
 def _misses(cluster: Inventory, spec: JobSpec) -> str:
-    """Name the labels of the selector that no node has, each with the values that there are."""
+    """Name the labels of the selector that no node has, each with the existing values."""
     missing = []
     for key, value in sorted(spec.node_selector.items()):
         values = sorted({safe(node.labels[key], 63) for node in cluster.nodes if key in node.labels})

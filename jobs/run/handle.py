@@ -21,16 +21,16 @@ class Refused(JobError):  # noqa: N818  (named for its meaning)
     """The job was not created: it does not fit, or the cluster refuses it. The message is one line."""
 
     def __init__(self, analysis: FailureAnalysis) -> None:
-        """Keep the cause: `analysis` has class and remedy."""
+        """Store the cause: `analysis` has class and remedy."""
         super().__init__(f"{analysis.observed}: nothing was created. {analysis.suggestion}")
         self.analysis = analysis
 
 
 class JobHandle:
-    """One job; each question asks the cluster."""
+    """One job; each method queries the cluster."""
 
     def __init__(self, kube: Kube, name: str, namespace: str = "", *, uid: str = "", sees_nodes: bool = True) -> None:
-        """Hold a job by its name, and by its uid where that is known: another one of the same name is not meant."""
+        """Identify a job by name, and by uid if known, to exclude another one of the same name."""
         self.name, self.namespace = name, namespace or kube.namespace
         self._kube, self._uid = kube, uid
         self._jobs = JobLookup(kube, self.namespace, sees_nodes=sees_nodes)
@@ -38,29 +38,29 @@ class JobHandle:
         self._canceled = False
 
     def look(self) -> Seen:
-        """State, ranks and cause of one moment."""
+        """Return state, ranks and cause at one moment."""
         if self._canceled:
             return Seen(JobState.CANCELED, (), None)
         return self._jobs.look(self.name, self._uid)
 
     def status(self) -> JobState:
-        """Pending, Running, Complete, Error, Canceled or Unknown; it compares equal to these words."""
+        """Return Pending, Running, Complete, Error, Canceled or Unknown; it compares equal to these words."""
         return self.look().state
 
     def replicas(self) -> tuple[Replica, ...]:
-        """Every rank: its pod, node and phase, and in `readiness_issue` the reason and message why it is not ready."""
+        """Return every rank: its pod, node and phase; `readiness_issue` has reason and message if it is not ready."""
         return self.look().replicas
 
     def failure_analysis(self) -> FailureAnalysis | None:
-        """The cause of a failure (`err_class`, `suggestion`, `job_failure_by_node_event`); None without one."""
+        """Return the cause of a failure (`err_class`, `suggestion`, `job_failure_by_node_event`); None without one."""
         return self.look().analysis
 
     def logs(self, tail: int = 200) -> dict[str, list[str]]:
-        """The last lines of every pod that is still there, redacted."""
+        """Return the last lines of every remaining pod, redacted."""
         return self._jobs.logs(self.name, tail)
 
     def first(self, seen: Seen) -> Replica | None:
-        """The rank with the log of the job: mpirun's launcher, else rank 0; None before its pod runs."""
+        """Return the rank with the log of the job: mpirun's launcher, else rank 0; None before its pod runs."""
         several = self._jobs.kind_of(self.name).multiplexed
         wanted = max((replica.index for replica in seen.replicas), default=0) if several else 0
         ran = (r for r in seen.replicas if r.index == wanted and r.pod and r.phase not in ("Pending", "Gone"))
@@ -75,14 +75,14 @@ class JobHandle:
     ) -> JobState:
         """Wait for its end, or until waiting is useless; `tell` receives each state. Raises TimeoutError.
 
-        A job that cannot start (an image that does not exist, for example) is returned as Pending: `failure_analysis()`
-        says why, and `cancel()` frees its resources.
+        A job that cannot start (because of a missing image, for example) is returned as Pending. `failure_analysis()`
+        then has the cause, and `cancel()` frees its resources.
         """
         began = answered = time.monotonic()
         while True:
             try:
                 seen = self.look()
-            except ClusterError as error:  # a control plane's upgrade does not describe the job
+            except ClusterError as error:  # an upgrade of the control plane is no fault of the job
                 away = not isinstance(error, ApiError) or error.status >= 500
                 if not away or time.monotonic() - answered > OUTAGE_S:
                     raise
@@ -99,7 +99,7 @@ class JobHandle:
     def _is_stuck(self, seen: Seen) -> bool:
         """Return whether the same permanent cause exceeded its time limit, for ranks that never ran or have failed.
 
-        What befalls a rank that runs (a node that does not answer for a while) is for the job's controller to judge.
+        Problems of a running rank (a node that does not answer for a while) are left to the job's controller.
         """
         cause = seen.analysis
         ranks = [replica for replica in seen.replicas if cause is not None and replica.fault == cause.fault]
@@ -112,7 +112,7 @@ class JobHandle:
         return time.monotonic() - self._stuck[1] >= cause.grace_s
 
     def cancel(self) -> None:
-        """Delete it with its pods and logs, and wait until all is gone; a job that is not ours is left alone."""
+        """Delete it with its pods and logs, and wait until all is gone; refuse a job that is not ours."""
         _, raw = self._jobs.own(self.name)
         if self._uid and uid_of(raw) != self._uid:
             raise JobError(f"job {self.name} in {self.namespace} is another one of the same name: it is left alone")

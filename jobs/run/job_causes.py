@@ -1,6 +1,6 @@
 """Causes in a user's job outside its pods: its queue, its Service; and the advice with its names.
 
-Whose a job is decides in which words its cause is reported: of a trial the profile's, of a user's job the pod's own.
+The wording of a cause depends on the owner of the job: a trial's refers to the profile, a user's job's to the pod.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def queue_of_job(kind: Kind, job: Unstructured, pods: list[Unstructured]) -> tup
 
 
 def unsubmitted(kind: Kind, name: str, job: Unstructured) -> PodSymptom | None:
-    """Judge a job that is suspended without the label of a queue: nothing will start it, unless another made it."""
+    """Judge a suspended job without a queue's label: nothing will resume it, unless it has an owner."""
     if as_map(kind.as_job(job).get("spec")).get("suspend") is not True or is_trial(job):
         return None
-    if as_list(as_map(job.get("metadata")).get("ownerReferences")):  # a JobSet's, say: that one is in the queue
+    if as_list(as_map(job.get("metadata")).get("ownerReferences")):  # a JobSet, for example: the JobSet is in the queue
         return None
     inside = any(labels_of(each).get(QUEUE) for each in kind.templates(job))
     text = f"the job is suspended, and no label {QUEUE} names a queue that would start it"
-    text += "; its pod template has that label, where Kueue does not look" if inside else ""
+    text += "; its pod template has that label, which Kueue does not read" if inside else ""
     return PodSymptom(
         fault="queue.unnamed",
         issue=Issue("Suspended", text),
@@ -87,7 +87,7 @@ def unsubmitted(kind: Kind, name: str, job: Unstructured) -> PodSymptom | None:
 
 
 def age(job: Unstructured) -> float:
-    """Return for how many seconds a job has been there, by this machine's clock."""
+    """Return the seconds since the job's creation, by this machine's clock."""
     try:
         made = datetime.datetime.fromisoformat(str(as_map(job.get("metadata")).get("creationTimestamp")))
         return (datetime.datetime.now(datetime.UTC) - made).total_seconds()
@@ -96,7 +96,7 @@ def age(job: Unstructured) -> float:
 
 
 def missing_service(kube: Kube, namespace: str, pods: Iterable[Unstructured]) -> str:
-    """Return the Service by which the pods of a job have names (their subdomain), where it does not exist."""
+    """Return the Service that names the pods of a job (their subdomain) if it is missing; otherwise ''."""
     for name in dict.fromkeys(str(as_map(pod.get("spec")).get("subdomain") or "") for pod in pods):
         try:
             if name:
@@ -129,8 +129,8 @@ def without_service(
     return FailureAnalysis(
         fault="dns.service-missing",
         subject=service,
-        observed=safe(f"the headless Service {service} {gone}: no rank resolves the name of another one{said}", 1200),
-        expected="a headless Service of the name that the pods have as subdomain",
+        observed=safe(f"the headless Service {service} {gone}: no rank can resolve the name of another{said}", 1200),
+        expected="a headless Service with the name of the pods' subdomain",
         err_class=None,
         hopeless=False,
         disrupted=ours,

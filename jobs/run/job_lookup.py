@@ -39,12 +39,12 @@ from .queueing import Queueing
 _KINDS = frozenset(kind.kind for kind in READ)
 _GROUPS = ("podgroups", "scheduling.volcano.sh", "get")
 _LAST_WORDS = 50
-"""Lines of mpirun's launcher: it says why it ended in its last."""
+"""Number of last lines of mpirun's launcher, which contain the reason of its end."""
 EVENT_TTL = "events are kept for about an hour (kube-apiserver --event-ttl)"
 
 
 def absent(kube: Kube, namespace: str, name: str) -> str:
-    """Say whether a job that is missing once was: one line. Reads events only; where they are denied it says so."""
+    """Report in one line whether a missing job existed before, by its events, and whether those could be read."""
     missing = f"there is no job {safe(name, 100)} in namespace {namespace}"
     try:
         items, _ = kube.list(path("events", namespace=namespace))
@@ -52,11 +52,9 @@ def absent(kube: Kube, namespace: str, name: str) -> str:
         return f"{missing}; its events, which would show an earlier one, cannot be read: {safe(error, 200)}"
     events = [event for event in read_events(items) if event.name == name and event.kind in _KINDS]
     if not events:
-        return (
-            f"{missing}, and no event of one: there never was, or it ended longer ago than its events last; {EVENT_TTL}"
-        )
+        return f"{missing}, and no event of it: it never existed, or its events have expired; {EVENT_TTL}"
     last = events[-1]
-    trials = "judged, canceled, or outlived by its time (deadlines.ttl_s)"
+    trials = "judged, canceled, or deleted after its TTL (deadlines.ttl_s)"
     became = trials if name.startswith(f"{OF_TRIAL}-") else "deleted, or removed some time after its end"
     return f"{missing} any more: it was {became}; its last event is of {last.when or 'an unknown time'}: {last}"
 
@@ -64,8 +62,8 @@ def absent(kube: Kube, namespace: str, name: str) -> str:
 def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventory:
     """Add to the pods of trials in our namespace the leases of their runs.
 
-    ``watched``: those that had run out were deleted before the inventory was read. A trial in another namespace, or of
-    a kind that this account may not get, stays unknown.
+    ``watched``: trials with an expired lease were deleted before the inventory was read. A trial in another namespace,
+    or of a kind that this account may not get, stays unknown.
     """
     mine = {
         pod.owner for pod in inventory.pods if pod.app == OF_TRIAL and pod.namespace == kube.namespace and pod.requests
@@ -83,7 +81,7 @@ def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventor
 
 
 def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
-    """Return whether the run that launched this ('Job/NAME') is going on, by its lease; '' where that is not known."""
+    """Describe by its lease whether the run that launched this ('Job/NAME') is alive; '' if unknown."""
     word, _, name = owner.partition("/")
     kind = next((kind for kind in KINDS.values() if kind.kind == word), None)
     if kind is None:
@@ -98,8 +96,8 @@ def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
     if lease.released:
         return f"that was detached (seatrial job attach {safe(name, 100)})"
     if watched:
-        return f"that is going on, {lease}"
-    return f"that is going on or was killed ({lease})"
+        return f"that is in progress, {lease}"
+    return f"that is in progress or was killed ({lease})"
 
 
 def _mentions(event: Any, uid: str) -> bool:
@@ -113,23 +111,26 @@ class NotOurs(JobError):  # noqa: N818  (named for its meaning)
 
 
 def _names_matter(state: JobState, job: Unstructured | None) -> bool:
-    """Return whether ranks need their names: not in a job that has ended well, nor where the Service may still come."""
+    """Return whether a missing Service matters.
+
+    It does not in a completed or canceled job, nor while it may still be created.
+    """
     if job is None or state in (JobState.COMPLETE, JobState.CANCELED):
         return False
     return state is JobState.ERROR or age(job) > DELETED_S
 
 
 class JobLookup:
-    """The jobs of one namespace; the client's own where none is given."""
+    """The jobs of one namespace, by default the client's."""
 
     def __init__(self, kube: Kube, namespace: str = "", *, sees_nodes: bool = True) -> None:
-        """Prepare; with `sees_nodes` False nodes are not requested, which a tenant's Role does not allow."""
+        """Prepare; with `sees_nodes` False nodes are not requested, because a tenant's Role does not allow it."""
         self._kube, self._namespace, self._sees_nodes = kube, namespace or kube.namespace, sees_nodes
         self._queues: dict[str, Queueing] = {}
         self._hidden: list[Kind] = []
 
     def find(self, name: str, word: str = "") -> tuple[Kind, Unstructured | None]:
-        """The object of this name, of any kind (or of the kind of a `word`); an Indexed Job without one."""
+        """Return the object of this name, of any kind (or of the kind `word`); by default the Indexed Job's kind."""
         self._hidden = []
         for kind in READ:
             if word not in ("", "job", kind.name):
@@ -144,13 +145,13 @@ class JobLookup:
             except Forbidden:
                 if not kind.operator:
                     raise
-                self._hidden.append(kind)  # that this account has nothing to do with, or that is missing at all
+                self._hidden.append(kind)  # this account has no permission for the kind, or it is not installed
                 continue
             return kind, raw
         return next((kind for kind in READ if kind.name == word), KINDS["indexed"]), None
 
     def own(self, name: str) -> tuple[Kind, Unstructured]:
-        """The job of this name, if it is ours; raises JobError if it does not exist, NotOurs if it is foreign."""
+        """Return the job of this name, if it is ours; raise JobError if it does not exist, NotOurs if it is foreign."""
         kind, job = self.find(name)
         if job is None:
             raise JobError(absent(self._kube, self._namespace, name))
@@ -159,21 +160,21 @@ class JobLookup:
         return kind, job
 
     def absent(self, name: str) -> str:
-        """The remaining facts about a missing job, in one line."""
+        """Describe the remaining facts about a missing job, in one line."""
         return absent(self._kube, self._namespace, name)
 
     def place(self, name: str) -> str:
-        """The URL path of one of ours; raises as `own`."""
+        """Return the URL path of one of our jobs; raises as `own`."""
         kind, _ = self.own(name)
         return path(kind.resource, name, namespace=self._namespace, group=kind.group, version=kind.version)
 
     @property
     def namespace(self) -> str:
-        """Where these jobs are."""
+        """The namespace of these jobs."""
         return self._namespace
 
     def kind_of(self, name: str, word: str = "") -> Kind:
-        """The kind of object that launches its pods; an Indexed Job without one."""
+        """Return the kind of object that launches its pods; by default the Indexed Job's."""
         kind, job = self.find(name, word)
         if job is not None:
             return kind
@@ -182,13 +183,13 @@ class JobLookup:
     def look(self, name: str, uid: str = "", word: str = "") -> Seen:
         """Return the state of any job in our namespace, its ranks, and its cause of failure, if any.
 
-        With its `uid` another one of the same name is not meant, with a `word` only an object of that kind.
+        `uid` excludes another job of the same name, `word` restricts the kind.
         """
         kind, job = self.find(name, word)
         pods = self.pods(kind, name)
         job = self._newer(kind, name, job)
         hidden = self._hidden if job is None else ()
-        for each in hidden:  # an account that may not get the object may still see its pods
+        for each in hidden:  # an account without permission for the object may still see its pods
             made = self.pods(each, name)
             if made and each.shown_by(made[0]):
                 kind, pods, job = each, made, unread(each, name, made)
@@ -197,7 +198,7 @@ class JobLookup:
         if uid and uid_of(job or {}) != uid:
             job, pods = None, []
             events = [event for event in events if _mentions(event, uid)]
-        if job is None:  # its events are about its kind
+        if job is None:  # its events show its kind
             about = {event.kind for event in read_events(events) if event.name == name}
             kind = next((each for each in READ if each.kind in about), kind)
         nodes = self._nodes() if job is not None and self._sees_nodes else []
@@ -217,7 +218,7 @@ class JobLookup:
         return Seen(state, replicas, runners, tuple(lines), tuple(not_seen))
 
     def whole(self, name: str, word: str = "") -> tuple[Seen, list[Unstructured]]:
-        """Return a look at a job, and its pods by name. Raises NotFound where there is nothing of it."""
+        """Return the state of a job, and its pods by name. Raises NotFound if neither object nor pods exist."""
         seen = self.look(name, word=word)
         pods = sorted(self.pods(self.kind_of(name, word), name), key=name_of)
         if not pods and self.find(name, word)[1] is None:
@@ -228,27 +229,27 @@ class JobLookup:
     def _newer(self, kind: Kind, name: str, job: Unstructured | None) -> Unstructured | None:
         """Return the object as it is after its pods were read.
 
-        A pod that goes when the job has failed is counted in its status before: read the other way round, the look is
-        that of a job that still waits for a pod.
+        The status of a failed job still counts its deleted pods. An object read before the pods would show a job that
+        still waits for a pod.
         """
         if job is None:
             return None
         url_path = path(kind.resource, name, namespace=self._namespace, group=kind.group, version=kind.version)
         try:
             newer: Unstructured = self._kube.get(url_path)
-        except NotFound:  # deleted meanwhile: the next look says so
+        except NotFound:  # deleted meanwhile: the next poll reports it
             return job
         return newer if uid_of(newer) == uid_of(job) else job
 
     def pods(self, kind: Kind, name: str) -> list[Unstructured]:
-        """The pods of a job of that kind and name."""
+        """Return the pods of a job of that kind and name."""
         items, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
         return [pod for pod in items if isinstance(pod, dict) and kind.belongs(pod, name)]
 
     def _queue(
         self, kind: Kind, name: str, job: Unstructured, pods: list[Unstructured], not_seen: list[str]
     ) -> tuple[PodSymptom | None, str]:
-        """Describe the job's obstacles in its queue, and its gang scheduling; nothing without a queue."""
+        """Return the job's obstacle in its queue, and its gang scheduler; None and '' without a queue."""
         queue, group = queue_of_job(kind, job, pods)
         if queue is None:
             return unsubmitted(kind, name, job), ""
@@ -284,7 +285,7 @@ class JobLookup:
             return []
 
     def follow(self, name: str, pod: str, finished: Callable[[], bool], tell: Callable[[str], None]) -> Follower | None:
-        """Start to pass on each line of a pod's main container, redacted; None without such a pod."""
+        """Follow a pod's main container and pass on each line, redacted; return None without such a pod."""
         pods = self.pods(self.kind_of(name), name)
         for item in pods:
             containers = as_list(as_map(item.get("spec")).get("containers"))
@@ -303,7 +304,7 @@ class JobLookup:
         return None
 
     def logs(self, name: str, lines: int = 200) -> dict[str, list[str]]:
-        """The last lines of every pod's main container (`speaking`), redacted."""
+        """Return the last lines of every pod's main container (`speaking`), redacted."""
         return self._tails(self.pods(self.kind_of(name), name), lines)
 
     def _tails(self, pods: list[Unstructured], lines: int) -> dict[str, list[str]]:
@@ -318,7 +319,7 @@ class JobLookup:
         """Delete one of our jobs with its pods, and wait until all are gone."""
         kind, raw = self.own(name)
         uid = str(raw["metadata"].get("uid") or "")
-        with contextlib.suppress(ClusterError):  # a note for observers; it is canceled without it, too
+        with contextlib.suppress(ClusterError):  # only informs observers; a failure does not prevent the cancellation
             by = f"{self._kube.whoami() or 'an unnamed account'} with seatrial"
             self._kube.patch(self.place(name), {"metadata": {"annotations": {CANCELED_BY: by}}})
         wait = delete(self._kube, kind.resource, kind.group, self._namespace, name, uid=uid, version=kind.version)

@@ -1,10 +1,10 @@
-"""The launcher: creates jobs; a user's own it leaves to the cluster, a trial it follows to its evidence.
+"""The launcher: creates users' jobs, and runs trials from creation to evidence.
 
     JobError            the request for a job cannot be carried out; one line
     └── NotOurs         the job exists but was not created by seatrial: it is left alone
 
-A refusal by the cluster is a result, not an exception: the refusing part and the remedy are in the analysis. All is
-entered in the ledger before it is created; an abandoned object is deleted at once, so that it holds no GPUs.
+A refusal by the cluster is a result, not an exception: the analysis names the refusing component and the remedy. Each
+object is entered in the ledger before it is created; an abandoned object is deleted at once, so that it holds no GPUs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .watcher import Watcher
 
 
 def refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResult:
-    """Name the refused object and the refusing component: a trial is a job and its dependents."""
+    """Return the result of a refused creation, with the refused object and the refusing component."""
     read = read_refusal(error.message)
     what = safe(error.refused, 300) or f"{kind.kind} {name}"
     by = f", refused by {read.subject}" if "/" in read.subject else ""
@@ -55,7 +55,7 @@ def refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResu
         suggestion=read.suggestion,
         confirm=read.confirm,
         remedy=read.remedy,
-        # An object that is not valid in itself is ours, or the profile's; no gate of the cluster has spoken.
+        # An invalid object is our mistake, or the profile's, and not a policy of the cluster.
         err_class=ERR_INFRA if isinstance(error, Forbidden) or is_policys(error.message) else ERR_PROGRAM,
     )
     return TrialResult(
@@ -64,7 +64,7 @@ def refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResu
 
 
 def not_served(kube: Kube, name: str, kind: Kind, error: NotFound) -> TrialResult:
-    """Report that the API server does not know the kind that was to be created; raise `error` where it does."""
+    """Return the result for a kind that the API server does not serve; raise `error` if it serves the kind."""
     served = serving(kube, kind.group, kind.resource)
     fault = "" if served.not_seen else missing_fault(kind, served)
     if not fault:
@@ -85,7 +85,7 @@ _ATTEMPTS = 2
 
 
 class Launcher:
-    """Creates jobs in one cluster, and runs trials in one namespace of it."""
+    """A launcher of jobs in one cluster, and of trials in one namespace of it."""
 
     def __init__(
         self,
@@ -98,10 +98,10 @@ class Launcher:
         recorders: list[Recorder] | None = None,
         room: Callable[[TrialSpec, TrialResult], str] | None = None,
     ) -> None:
-        """Prepare; with `sees_nodes` False nodes are not requested, which a tenant's Role does not allow.
+        """Prepare; with `sees_nodes` False nodes are not requested, because a tenant's Role does not allow it.
 
-        `recorders`: where to put a recording of each attempt; None records nothing. `room` says after an interruption
-        why there is no room for another attempt, '' where there is.
+        `recorders`: the list to which each attempt's recording is added; None records nothing. `room` explains after an
+        interruption why there is no room for another attempt; '' if there is.
         """
         self._sees_nodes, self._recorders, self._room = sees_nodes, recorders, room
         self._kube = kube
@@ -132,11 +132,10 @@ class Launcher:
         """Create a job of `num_nodes` pods with `gpu_count` GPUs each, and return its handle.
 
         `command`: text for /bin/bash -c, or a list of words; `queue`: kueue:NAME, volcano or volcano:NAME; `mounts`: a
-        PersistentVolumeClaim to the path where it is mounted; `rdma`: a device resource to how many each pod gets;
-        `profile`: what is not said here (checks.profiles.trial.job_defaults); without one a pod gets one GPU, and the
-        launcher is `indexed`; `guard`: refuse what does not fit the nodes; `shape`: any other field of a JobSpec (cpu,
-        memory, tolerations, time_limit_s, ...). It needs no watcher. Raises SpecError, Refused, JobError,
-        ClusterError.
+        PersistentVolumeClaim to its mount path; `rdma`: a device resource to its number in each pod; `profile`:
+        defaults (checks.profiles.trial.job_defaults); without one a pod gets one GPU, and the launcher is `indexed`;
+        `guard`: refuse a job that does not fit the nodes; `shape`: any other field of a JobSpec (cpu, memory,
+        tolerations, time_limit_s, ...). The job needs no watcher. Raises SpecError, Refused, JobError, ClusterError.
         """
         spec = own_job(
             namespace=namespace or self._kube.namespace,
@@ -186,25 +185,24 @@ class Launcher:
         return JobHandle(self._kube, name, namespace, uid=uid_of(raw), sees_nodes=self._sees_nodes)
 
     def run(self, spec: TrialSpec, files: Mapping[str, str] | None = None, *, begun: str = "") -> TrialResult:
-        """Create the trial, wait for its end, return its evidence; deletion is the ledger's unless it was given up.
+        """Create the trial, wait for its end, return its evidence; the ledger deletes it unless it was given up.
 
         `begun`: the data of this run for `attach` (jobs/run/begun.py).
 
-        What others interrupted (a drain, a preemption, a queue that took it out again) is tried once more, with all of
-        the time to start: what is judged had the time that it is judged by. What only follows from the interruption is
-        reported as that.
+        A trial interrupted by a drain, a preemption, or an eviction from its queue is retried once, with the full start
+        time. Failures that only follow from the interruption are reported as such.
         """
         files = _shipped() if files is None else files
         began = time.monotonic()
         result = self._recorded(spec, manifests.build(spec, files, begun))
-        for attempt in range(2, _ATTEMPTS + 1 if spec.sweep is None else 0):  # a sweep goes on where it ended, if asked
+        for attempt in range(2, _ATTEMPTS + 1 if spec.sweep is None else 0):  # a sweep is resumed on request
             cause = interruption(result)
             if cause is None:
                 break
             if namespace_gone(self._kube, spec.namespace):
-                break  # that is said of this attempt
+                break  # the attempt's result reports it
             if why := self._room(spec, result) if self._room and cause.disrupted else "":
-                self._progress(f"{spec.job_name} was interrupted and is not tried again: {why}")
+                self._progress(f"{spec.job_name} was interrupted and is not retried: {why}")
                 result = not_again(result, f"{cause.observed}; {why}")
                 break
             what = "was interrupted" if cause.disrupted else "met a kubelet that still counted other pods' devices"
@@ -215,19 +213,19 @@ class Launcher:
             except ClusterError as error:
                 if not cause.disrupted:
                     raise
-                result = not_again(result, f"{cause.observed}; it could not be tried again: {error}")
+                result = not_again(result, f"{cause.observed}; the retry failed: {error}")
                 break
             if second.refused and second.analysis is not None and cause.disrupted:
-                # Minutes ago all of it was admitted: later changes follow from the interruption, or are also from
-                # outside.
+                # All of it was admitted minutes ago: changes since then follow from the interruption, or are external,
+                # too.
                 refusal = second.analysis.observed
-                result = not_again(result, f"{cause.observed}; it could not be tried again: {refusal}")
+                result = not_again(result, f"{cause.observed}; the retry failed: {refusal}")
                 break
             result = after(result, second, attempt)
         return replace(result, seconds=time.monotonic() - began)
 
     def _recorded(self, spec: TrialSpec, objects: manifests.Manifests) -> TrialResult:
-        """One attempt, recorded where that is requested."""
+        """Run one attempt, recorded if requested."""
         if self._recorders is None:
             return self._once(spec, objects)
         recorder = Recorder(spec.job_name, spec.namespace)
@@ -247,7 +245,7 @@ class Launcher:
         return result
 
     def attach(self, spec: TrialSpec) -> TrialResult:
-        """Wait for a trial that is under way or over, and read its evidence; from then on it is this ledger's."""
+        """Wait for a running or finished trial, and read its evidence; from then on this ledger owns it."""
         began = time.monotonic()
         kind, raw = JobLookup(self._kube, spec.namespace).own(spec.job_name)
         result = self._watched(spec, kind, began, ())
@@ -271,7 +269,7 @@ class Launcher:
         return deleted_by(self._kube, spec.namespace, result, sees_pods=self._sees_nodes)
 
     def _created(self, spec: JobSpec, objects: manifests.Manifests) -> tuple[Creation, TrialResult | None]:
-        """Create the objects; a result where the cluster refused one of them."""
+        """Create the objects; return a result if the cluster refused one of them."""
         kind = objects.kind
         began = time.monotonic()
         creation = Creation(self._kube, self._ledger, spec.run_id, self._progress, spec.lease_s)
@@ -319,7 +317,7 @@ class Launcher:
 
 
 def _shipped() -> Mapping[str, str]:
-    """The probe's files, read from disk."""
+    """Read the probe's files from disk."""
     from ..trial.payload import files  # noqa: PLC0415  (few launchers need them)
 
     return files()

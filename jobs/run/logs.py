@@ -1,8 +1,9 @@
 """The log follower: each line of a pod from its first to its last, exactly once.
 
-A follow connection breaks: the API server restarts, a proxy gives up, the kubelet rotates the file. Lines are requested
-with timestamps and from the second of the last one; the lines of that second that were seen are recognised one by one,
-so that nothing is lost or doubled, and a gap after a rotation is known. All is redacted before it is written.
+A follow connection may break: the API server restarts, a proxy times out, the kubelet rotates the file. Lines are
+requested with timestamps, starting with the second of the last line. Lines of that second that were read before are
+recognised individually, so that none is lost or doubled, and a gap after a rotation is detected. All lines are redacted
+before they are written.
 """
 
 from __future__ import annotations
@@ -24,21 +25,22 @@ from ..cluster.client.reading import CancelToken
 from ..cluster.redact import LineRedactor, safe
 from .evidence import EvidenceReader, MultiplexedReader
 
-# RFC 3339 with nanoseconds as the kubelet writes it before each line (pkg/kubelet/kuberuntime/logs), in the time zone
+# RFC 3339 with nanoseconds, as the kubelet writes it before each line (pkg/kubelet/kuberuntime/logs), in the time zone
 # of the node's container runtime.
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ")
-_STARTS = re.compile(rb"seatrial rank 0: ([\w.-]{1,80}) starts\s*$")  # of mpirun behind the tag of the rank
+_STARTS = re.compile(rb"seatrial rank 0: ([\w.-]{1,80}) starts\s*$")  # of mpirun, after the rank's tag
 _MEASURED = re.compile(rb"seatrial (rank 0: collective\.[\w.-]{1,80}: \d{1,9} \w{1,3} [\d.]{1,12} GB/s)\s*$")
-_WAITS = re.compile(rb"seatrial rank \d+: (?:\w+: waits for |sweep: )")  # the messages for a waiting user
+_WAITS = re.compile(rb"seatrial rank \d+: (?:\w+: waits for |sweep: )")  # messages for a waiting user
 LARGEST_FILE = 64 << 20
 _LONGEST_LINE = 1 << 20
 _MOST_OF_ONE_SECOND = 200_000
 _RECONNECT_S = 600.0
-# A proxy with a broken connection ends ours as if the log were over: without the last line of the probe, an end is
-# believed when this many readings in a row bring nothing new.
+# A proxy that loses its connection ends ours as if the log were complete. Without the probe's last line, an end is
+# accepted after so many consecutive reads without new lines.
 _CONFIRMED = 3
-# A restarted API server answers 403, 401 or 404 until it has read its roles and objects again: about a second, more
-# where they are many. Asked again at growing distances for as long as the container runs, and this long afterwards.
+# A restarted API server answers 403, 401 or 404 until it has read its roles and objects again, for about a second,
+# longer if there are many. Requests are repeated with growing pauses while the container runs, and for this time
+# afterwards.
 _REFUSED_S = 15.0
 _LONGEST_PAUSE_S = 5.0
 _LAST = 40
@@ -65,7 +67,7 @@ class Follower:
         self.pod = pod
         self.file = file
         self.reader = reader
-        self.last: deque[str] = deque(maxlen=_LAST)  # its last lines other than evidence, for a failure's explanation
+        self.last: deque[str] = deque(maxlen=_LAST)  # its last lines other than evidence, to explain a failure
         self.problem = ""
         self.heard = False
         self.gap = False
@@ -79,24 +81,24 @@ class Follower:
         self._moved = False
         self._stop = threading.Event()
         self._cancel_token = CancelToken()
-        self.unkept = ""  # why the file does not hold all of the log: our own disk, and nothing of the pod's
+        self.unkept = ""  # why the file is incomplete: an error of our own disk, not of the pod
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to follow, or continue where it was ended too early: by a list, say, on which the pod was missing."""
+        """Start following, or resume after an early end, for example when a list lacked the pod."""
         if self._thread is None or not (self._thread.is_alive() or self.reader.ended):
             self._thread = threading.Thread(target=self._run, name=f"log {self.pod}", daemon=True)
             self._thread.start()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end of the log; False if it has not come."""
+        """Wait for the end of the log; return False if it has not ended."""
         if self._thread is None:
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """End now, even if more lines may come."""
+        """Stop now, even if more lines may follow."""
         self._stop.set()
         self._cancel_token.cut()
         self.join(2.0)
@@ -135,7 +137,7 @@ class Follower:
 
     def _follow(self) -> None:
         pause, silent = 0.2, 0
-        refused: float | None = None  # since when every answer was a refusal
+        refused: float | None = None  # when a series of refusals began
         while not self._stop.is_set():
             # Checked before reading: the output of a finished container is complete when reading starts.
             over = self._finished()
@@ -145,11 +147,11 @@ class Follower:
                 now = time.monotonic()
                 refused = now if refused is None or self._moved else refused
                 self.problem = _refusal(error, now - refused)
-                # A container without a log, or without its pod, is heard of at once, and twice more to be sure.
+                # A missing log or pod is accepted after three responses.
                 silent = silent + 1 if over and isinstance(error, NotFound | Invalid) else 0
                 if over and (silent >= _CONFIRMED or now - refused >= _REFUSED_S):
                     return
-                waits = isinstance(error, Invalid) or over  # "container is waiting to start": it will
+                waits = isinstance(error, Invalid) or over  # "container is waiting to start": temporary
                 pause = 0.2 if waits or self._moved else min(pause * 2, _LONGEST_PAUSE_S)
             except ClusterError as error:
                 self.problem, refused = str(error), None
@@ -162,11 +164,11 @@ class Follower:
                     break
                 pause = 0.2 if self._moved or over else min(pause * 1.5, 2.0)
             self._stop.wait(pause)
-        if self._rest:  # nothing follows it any more: that is all there is of this line
+        if self._rest:  # no connection follows: the incomplete line is final
             self._take(self._rest)
 
     def _read(self, *, follow: bool) -> None:
-        """Read one connection to its end; `_moved` is set if a new line came."""
+        """Read one connection to its end; set `_moved` if it had a new line."""
         since = f"{self._resume.second}Z" if self._resume.second else None
         self._resume.again()
         self._moved = False
@@ -185,15 +187,15 @@ class Follower:
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     self._take(line)
-                while len(rest) > _LONGEST_LINE:  # cut at the same place in every reading
+                while len(rest) > _LONGEST_LINE:  # cut at the same place in every read
                     self._take(rest[:_LONGEST_LINE])
                     rest = rest[_LONGEST_LINE:]
                 self._write()
-        self._rest = rest  # a torn last line comes again, whole, as long as there is more of it
+        self._rest = rest  # an incomplete last line is read again, until it is complete
 
     def _take(self, line: bytes) -> None:
         match = _STAMP.match(line)
-        # Text without a time continues a cut line.
+        # Text without a timestamp continues a cut line.
         second = _utc(match[1], match[2]) if match else self._resume.second
         if not self._resume.new(second, line):
             return
@@ -231,17 +233,17 @@ class Follower:
 
 
 def _refusal(error: ApiError, lasted_s: float) -> str:
-    """Report a refusal; a lasting one with the missing permission."""
+    """Describe a refusal; a lasting one with the missing permission."""
     if lasted_s < _REFUSED_S:
         return str(error)
     if isinstance(error, Forbidden):
-        return f"{error}; so for {lasted_s:.0f} s: the right to get pods/log is missing (seatrial rbac shows the Role)"
-    return f"{error}; so for {lasted_s:.0f} s"
+        return f"{error}; for {lasted_s:.0f} s: no permission to get pods/log (seatrial rbac shows the Role)"
+    return f"{error}; for {lasted_s:.0f} s"
 
 
 @functools.lru_cache(maxsize=16)
 def _utc(second: bytes, offset: bytes) -> str:
-    """The second of a timestamp in UTC, as `sinceTime` requires; an invalid time is returned unchanged."""
+    """Return the second of a timestamp in UTC, as `sinceTime` requires; an invalid time is returned unchanged."""
     text = second.decode()
     if offset == b"Z":
         return text
@@ -253,10 +255,10 @@ def _utc(second: bytes, offset: bytes) -> str:
 
 
 class Resume:
-    """Which lines of a connection that begins at a known second were seen before?
+    """The state to recognise lines that were read before, in a connection that begins at a known second.
 
-    Sound because a log's order in the file is fixed and `sinceTime` filters line by line: what comes first again are
-    exactly the lines received with a timestamp in or after that second.
+    A log's order in the file is fixed and `sinceTime` filters line by line. So a new connection begins with exactly the
+    lines received with a timestamp in or after that second.
     """
 
     def __init__(self) -> None:
@@ -266,14 +268,14 @@ class Resume:
         self._expected: deque[int] | None = None
 
     def again(self) -> None:
-        """A new connection begins."""
+        """Prepare for a new connection."""
         self._expected = deque(self._hashes) if self.second else None
 
     def new(self, second: str, line: bytes) -> bool:
-        """Return whether this line was not seen before."""
+        """Return whether this line was not read before."""
         if self._expected is not None:
             if second and second < self.second:
-                return False  # a server that does not filter
+                return False  # a server that ignores sinceTime
             key = hash(line)
             if key in self._expected:
                 while self._expected.popleft() != key:
@@ -281,7 +283,7 @@ class Resume:
                 if not self._expected:
                     self._expected = None
                 return False
-            # Nothing that was expected came first: the file was rotated meanwhile, and lines may be lost.
+            # None of the expected lines was repeated: the file was rotated meanwhile, and lines may be lost.
             self.gap = self.gap or len(self._expected) == len(self._hashes)
             self._expected = None
         if second > self.second:
@@ -293,7 +295,7 @@ class Resume:
 
 
 def tail(kube: Kube, namespace: str, pod: str, container: str, lines: int) -> list[str]:
-    """The last lines of a container, redacted; empty where it has none yet."""
+    """Return the last lines of a container, redacted; [] if it has none yet."""
     redactor = LineRedactor()
     try:
         with kube.log_stream(namespace, pod, deadline_s=30.0, container=container, tailLines=lines) as chunks:

@@ -1,9 +1,9 @@
-"""Whether the queue has admitted the trial, and if not, whether waiting may help.
+"""The queue's decision about the trial, and whether waiting may help.
 
-Kueue reports it in the conditions of a Workload that it makes of the job, Volcano in those of the PodGroup. Time in a
-queue is not the pods' time to start. A queue that is full says nothing about the cluster; one that is stopped, missing,
-or too small for the job at any time does. Texts: kubernetes-sigs/kueue pkg/cache, pkg/scheduler (flavorassigner.go),
-pkg/controller/core/workload_controller.go; volcano-sh/volcano pkg/scheduler/plugins/gang.
+Kueue reports it in the conditions of a Workload that it creates for the job, Volcano in those of the PodGroup. Time in
+a queue does not count as the pods' time to start. A full queue shows nothing about the cluster; one that is stopped,
+missing, or always too small for the job does. Texts: kubernetes-sigs/kueue pkg/cache, pkg/scheduler
+(flavorassigner.go), pkg/controller/core/workload_controller.go; volcano-sh/volcano pkg/scheduler/plugins/gang.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ..trial.launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
 from ..trial.parts import Queue
 
 _POLL_S = 1.0
-# Kueue makes a Workload within its first reconcile; a controller that lost its leader is back after 15 s.
+# Kueue creates a Workload in its first reconcile; a controller that lost leadership is back after 15 s.
 _UNMANAGED_S = 30.0
-# A quota that an administrator is just setting up; the verdict of a scheduler that has not seen all nodes yet.
+# Covers a quota that is being configured, or a scheduler that has not read all nodes yet.
 _SETTLES_S = 5.0
 
 WAITING = "queue.waiting"
@@ -51,7 +51,7 @@ class QueueFacts:
 
 @dataclass(slots=True)
 class Queueing:
-    """Looks at the queue's own object from time to time, for as long as the trial waits."""
+    """The state of the queue's own object, polled while the trial waits."""
 
     kube: Kube
     queue: Queue
@@ -69,11 +69,11 @@ class Queueing:
 
     @property
     def waiting(self) -> bool:
-        """True until the queue has let the trial in."""
+        """Whether the queue has not admitted the trial yet."""
         return self.admitted_s is None
 
     def look(self, job: Unstructured | None, *, started: bool) -> None:
-        """Poll, if it is time. `started`: pods run, so they are no longer held."""
+        """Poll, if it is due. `started`: pods run, so they are no longer held."""
         self._uid = str(as_map((job or {}).get("metadata")).get("uid") or self._uid)
         if time.monotonic() - self._asked < _POLL_S or not self._uid:
             return
@@ -85,7 +85,7 @@ class Queueing:
         except ApiError as error:
             self.not_seen = str(error)
         except ClusterError:
-            return  # an outage is the watcher's to wait for
+            return  # the watcher handles an outage
         else:
             self.raw = state if state is not None else self.raw
         if self.admitted_s is None and (self._in() or (started and self.raw is None)):
@@ -106,7 +106,7 @@ class Queueing:
         return None
 
     def _is_mine(self, item: Unstructured) -> bool:
-        """Kueue makes the job the Workload's owner, and for a TrainJob or a Job sets its uid as a label."""
+        """Return whether a Workload is this job's: by its owner, or for a TrainJob or a Job by the uid in its label."""
         meta = as_map(item.get("metadata"))
         if as_map(meta.get("labels")).get("kueue.x-k8s.io/job-uid") == self._uid:
             return True
@@ -126,7 +126,7 @@ class Queueing:
         return _holds(status, "Admitted") and not _holds(status, "Evicted")
 
     def symptom(self) -> PodSymptom | None:
-        """The reason why the trial is not admitted, or was evicted."""
+        """Return the reason why the trial is not admitted, or was evicted."""
         waited = time.monotonic() - self._began
         if self.raw is None:
             return None if self.not_seen or not self.waiting else self._unmanaged(waited)
@@ -135,11 +135,11 @@ class Queueing:
         return _of_workload(self.raw, self.queue.name, waiting=self.waiting, workloads=self._workloads)
 
     def began(self, seconds_ago: float) -> None:
-        """Take in that the job was submitted before it was first looked at."""
+        """Set the time of submission, which precedes the first poll."""
         self._began = time.monotonic() - max(0.0, seconds_ago)
 
     def settled(self) -> PodSymptom | None:
-        """The same for a single look: without a controller that may only be late."""
+        """Return the symptom for a single poll; ignore a missing object that may only be delayed."""
         symptom = self.symptom()
         return None if self.raw is None and time.monotonic() - self._began < _UNMANAGED_S else symptom
 
@@ -152,12 +152,12 @@ class Queueing:
             fault="queue.unmanaged" if self.installed else "launcher.missing",
             issue=Issue(f"No{what}", text),
             subject=self.queue.kind,
-            expected=f"{self.queue.kind} takes the job into its queue",
+            expected=f"{self.queue.kind} queues the job",
             grace_s=_UNMANAGED_S,
         )
 
     def facts(self) -> QueueFacts:
-        """The observed facts, for the report."""
+        """Return the observed facts, for the report."""
         raw = self.raw or {}
         status = as_map(raw.get("status"))
         conditions = tuple(
@@ -193,7 +193,7 @@ def _of_workload(raw: Unstructured, queue: str, *, waiting: bool, workloads: Map
     if evicted.get("status") == "True" and not waiting:
         reason = safe(evicted.get("reason") or "Evicted", 100)
         message = safe(evicted.get("message") or "")
-        by = _BY_WORKLOAD.search(message)  # of another namespace its uid alone is known
+        by = _BY_WORKLOAD.search(message)  # for another namespace only its uid is known
         name = workloads.get(by[1], "") if by else ""
         issue = Issue(f"Evicted/{reason}", f"{message}; that workload is {name}" if name else message)
         return disruption(issue, str(evicted.get("lastTransitionTime") or "")).at(pod="", node="")
@@ -211,7 +211,7 @@ def _of_workload(raw: Unstructured, queue: str, *, waiting: bool, workloads: Map
 
 
 def _not_admitted(issue: Issue, subject: str) -> PodSymptom:
-    """Read Kueue's words on a Workload without quota: missing, stopped, too small for ever, or only full."""
+    """Interpret Kueue's message about a Workload without quota: missing, stopped, always too small, or only full."""
     said = read_text("kueue", str(issue))
     fault = (said and said.why) or WAITING
     named = said.variant.subject.lower() if said and said.variant else ""
@@ -225,14 +225,14 @@ def _not_admitted(issue: Issue, subject: str) -> PodSymptom:
         fault=fault,
         issue=issue,
         subject=safe(named or subject, 300),
-        expected="the queue lets the job in",
+        expected="the queue admits the job",
         rank=NOT_STARTED,
         grace_s=_SETTLES_S,
     ).advised(said)
 
 
 def _of_group(raw: Unstructured, name: str) -> PodSymptom | None:
-    """Volcano: the group is not ready. Whether that can change is the pods' own symptom to say (their nodes)."""
+    """Judge a Volcano group that is not ready; the pods' own symptoms show whether this can change (their nodes)."""
     condition = by_type(as_map(raw.get("status"))).get("Unschedulable") or {}
     if condition.get("status") != "True":
         return None
@@ -246,5 +246,5 @@ def _of_group(raw: Unstructured, name: str) -> PodSymptom | None:
     )
 
 
-# Before the single pods' own words, which only repeat it.
+# Precedes the symptoms of single pods, which only repeat it.
 REFUSED_BY_GANG = NOT_STARTED - 1

@@ -1,13 +1,14 @@
-"""Records the API server's answers to the watcher of a trial (`accept --record`) in a file.
+"""A recorder of the API server's responses to a trial's watcher (`accept --record`).
 
-It sends no request of its own and must not change what it records: everything is kept in memory, bounded, and written
-when the verdict has been reported; whatever goes wrong with it ends the recording and nothing else.
+It sends no requests and does not affect the trial. Everything is kept in memory, bounded, and written after the verdict
+has been reported. An error of the recorder only ends the recording.
 
 `NAME.jsonl.gz` holds JSON lines. The first: `server` (gitVersion), `namespace`, `wall` (the time of day at t = 0, RFC
 3339). Then one line for each watch event in the order of arrival: `t` (seconds), `kind`, `type` (ADDED, MODIFIED,
-DELETED), `object`. Besides, `"type": "WATCH-ENDED"` (the watch of this kind broke, `object` says how; it is made again,
-from the last resourceVersion or with a new list after 410: then known objects are ADDED again) and `"kind": "Mark"`
-(a person did what `object` says). ConfigMaps have `keys` instead of data; nothing has managedFields.
+DELETED), `object`. There are two further lines. `"type": "WATCH-ENDED"`: the watch of this kind broke, for the reason
+in `object`. It is restarted from the last resourceVersion, or with a new list after 410: then known objects are ADDED
+again. `"kind": "Mark"`: `object` describes the action of a person. ConfigMaps have `keys` instead of data; nothing has
+managedFields.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Line:
 
 
 class RecordingWriter:
-    """Writes a recording line by line; a context manager. Its input must be redacted already."""
+    """A context manager that writes a recording line by line. Its input must be redacted already."""
 
     def __init__(self, path: Path, *, server: str, namespace: str, wall: str) -> None:
         self._file = gzip.open(path, "wt", encoding="utf-8")  # noqa: SIM115  (closed by __exit__)
@@ -104,12 +105,12 @@ def small(kind: str, item: Unstructured) -> Unstructured:
     return shown
 
 
-# The recordings of two nodes are below 1 MiB; an API server that talks without end must not fill memory or disk.
+# The recordings of two nodes are below 1 MiB; an endless stream of responses must not fill memory or disk.
 MOST_BYTES = 32 << 20
 _LONGEST_TEXT = 16_384
-# The type of each line, by the resource in its URL; a launcher's kinds next to those of the format.
+# The type of each line, by the resource in its URL; a launcher's kinds in addition to those of the format.
 _KINDS = {kind.resource: kind.kind for kind in KINDS.values()} | RESOURCES
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # a second copy of an object, of another's making
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # a second copy of an object, written by kubectl
 
 
 class Recorder:
@@ -123,7 +124,7 @@ class Recorder:
         self._lines: list[tuple[float, str, str, str]] = []
         self._bytes = 0
         self._versions: dict[tuple[str, str], str] = {}
-        self._broken: set[str] = set()  # kinds with a broken watch: the next list reports all objects again
+        self._broken: set[str] = set()  # kinds with a broken watch: their next list reports all objects again
         self._result: TrialResult | None = None
         self._concluded = 0.0
 
@@ -135,7 +136,7 @@ class Recorder:
         with self._lock:
             key, version = _identity(kind, item)
             if type_ != "DELETED" and self._versions.get(key) == version:
-                return  # recorded already, by the answer to a write or by a list
+                return  # recorded already, from the response to a write or from a list
             if type_ == "DELETED":
                 self._versions.pop(key, None)
             else:
@@ -158,7 +159,7 @@ class Recorder:
             self._broken.discard(kind)
 
     def ended(self, url_path: str, error: Exception) -> None:
-        """Keep that a watch broke, and how; without the server's address."""
+        """Record that a watch broke, and the reason, without the server's address."""
         if kind := _kind(url_path):
             said = f"{error.status} {error.reason}: {error.message}" if isinstance(error, ApiError) else _reason(error)
             with self._lock:
@@ -171,7 +172,7 @@ class Recorder:
             self._add(MARK, "DONE", text)
 
     def conclude(self, result: TrialResult) -> None:
-        """Take the result for the yaml; later events are not recorded."""
+        """Store the result for the yaml; later events are not recorded."""
         self._result, self._concluded = result, time.monotonic() - self._began
 
     def _add(self, kind: str, type_: str, value: Any) -> None:
@@ -186,7 +187,7 @@ class Recorder:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def write(self, folder: Path, *, server: str) -> Path:
-        """Write JOB.jsonl.gz and JOB.yaml, redacted, and return the first. Raises OSError; leaves no half a file."""
+        """Write JOB.jsonl.gz and JOB.yaml, redacted, and return the first. Raises OSError; leaves no partial file."""
         folder.mkdir(parents=True, exist_ok=True)
         place, stub = folder / f"{self.job}{SUFFIX}", folder / f"{self.job}.yaml"
         draft = folder / f".{self.job}{SUFFIX}"
@@ -203,7 +204,7 @@ class Recorder:
         return place
 
     def _stub(self) -> str:
-        """The yaml next to it: the run's conclusion, to be corrected by the user."""
+        """Return the yaml for the recording: the run's conclusion, to be corrected by the user."""
         born = next((t for t, kind, type_, _ in self._lines if (kind, type_) == (_kind_of(self), "ADDED")), 0.0)
         last = max((t for t, *_ in self._lines if t <= self._concluded), default=born)
         marks = [f"{t - born:.1f} s: {json.loads(text)}" for t, kind, _, text in self._lines if kind == MARK]
@@ -233,7 +234,7 @@ class Recorder:
 
 
 class RecordedKube(Kube):
-    """The same connection, with answers about a trial's objects passed to a recorder."""
+    """The same connection, with responses about a trial's objects passed to a recorder."""
 
     def __init__(self, kube: Kube, recorder: Recorder) -> None:
         vars(self).update(vars(kube))  # one connection pool, one set of credentials
@@ -284,7 +285,7 @@ class RecordedKube(Kube):
 
 
 def _kind(url_path: str) -> str:
-    """The kind behind an URL path of a resource or of one object; empty where it is not recorded."""
+    """Return the kind of a resource's or object's URL path; '' if it is not recorded."""
     parts = url_path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     if rest[:1] == ["namespaces"] and len(rest) > 2:
@@ -293,7 +294,7 @@ def _kind(url_path: str) -> str:
 
 
 def _kind_of(recorder: Recorder) -> str:
-    """The kind of object that launched the trial."""
+    """Return the kind of object that launched the trial."""
     launched = [kind for _, kind, type_, _ in recorder._lines if type_ == "ADDED"]  # noqa: SLF001
     return launched[0] if launched else ""
 
@@ -304,12 +305,15 @@ def _identity(kind: str, item: Unstructured) -> tuple[tuple[str, str], str]:
 
 
 def _reason(error: Exception) -> str:
-    """The last part of a transport error's text: the part before names server, verb and path."""
+    """Return the last part of a transport error's text, without server, verb and path."""
     return str(error).rsplit(": ", 1)[-1]
 
 
 def _redacted(item: Any) -> Any:
-    """The object without credentials: those that look like it, and all values of the environment that are so named."""
+    """Return the object without credentials.
+
+    Masked are texts with a credential's pattern, and variables with a secret-looking name.
+    """
     if isinstance(item, dict):
         meta = as_map(item.get("metadata"))
         as_map(meta.get("annotations")).pop(_LAST_APPLIED, None)
@@ -323,7 +327,7 @@ def _redacted(item: Any) -> Any:
 
 
 def _ends(result: TrialResult | None) -> str:
-    """The result of the trial in the format of a recording's yaml; empty if the run ended before it."""
+    """Return the result of the trial in the format of a recording's yaml; '' if the run ended before it."""
     if result is None:
         return ""
     if result.state is JobState.CANCELED:

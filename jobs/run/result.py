@@ -1,6 +1,6 @@
 """The result of a trial, as the launcher returns it, and its timeline.
 
-For each pod: the wait for a node, the start of its containers, then its stages.
+The timeline has for each pod the wait for a node, the start of its containers, then its stages.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class TrialResult:
     events: tuple[str, ...] = ()
     queue: QueueFacts | None = None
     attempts: int = 1
-    interrupted: tuple[str, ...] = ()  # the interruption of each attempt before
+    interrupted: tuple[str, ...] = ()  # the interruption of each earlier attempt
     placed: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """Of a sweep, by the API server: the nodes that its own pods were bound to, and the index of each."""
-    ran: frozenset[str] = frozenset()  # those of them on which a pod's container runs, or has run
+    """Nodes of a sweep to which its own pods were bound, according to the API server, with the index of each pod."""
+    ran: frozenset[str] = frozenset()  # those on which a pod's container runs, or has run
     refused: bool = False  # the cluster refused to create it
     given_up: bool = False  # waiting for it could not help: it still holds its resources
 
     @property
     def lost(self) -> frozenset[str]:
-        """The nodes that stopped reporting under the trial's pods."""
+        """The nodes that stopped reporting while they ran the trial's pods."""
         return frozenset(replica.node for replica in self.replicas if replica.fault == "node.lost")
 
 
 MOST_PODS = 64
-"""Of a larger trial only the first ranks are reported."""
+"""In a larger trial only the first ranks are reported."""
 SHORTEST_S = 0.05
 SWEEP = "sweep."
 """Stages of a sweep's coordinator are about all nodes, and are reported by node."""
@@ -57,8 +57,8 @@ class Span(TypedDict):
     """One phase of one pod; seconds since the first pod was created.
 
     ``phase`` is ``scheduling`` (created to bound), ``image and start`` (bound to running, by the clocks of the API
-    server and of the kubelet, which write whole seconds), or a stage of the probe, by the pod's own clock; of a sweep
-    ``round 3``, by the clock of the pod that leads it.
+    server and of the kubelet, which write whole seconds), or a stage of the probe, by the pod's own clock. A sweep has
+    ``round 3``, by the clock of the coordinator's pod.
     """
 
     node: str
@@ -89,7 +89,7 @@ def timeline(trial: TrialResult) -> list[Span]:
 
 
 def _rounds(start_s: float, stages: Mapping[str, StageData], nodes: set[str]) -> Iterator[Span]:
-    """The rounds of a sweep, for each node that was tested in them."""
+    """Yield the rounds of a sweep, for each node that was tested in them."""
     for name, row in stages.items():
         at, took = row.get("at"), row.get("seconds")
         if not name.startswith(f"{SWEEP}round.") or at is None or not took or took < SHORTEST_S:
@@ -100,7 +100,7 @@ def _rounds(start_s: float, stages: Mapping[str, StageData], nodes: set[str]) ->
 
 
 def _stages(node: str, start_s: float, seconds: Iterable[tuple[str, float]]) -> Iterator[Span]:
-    """The probe's stages, one after another; the last, `end`, repeats the time of all."""
+    """Yield the probe's consecutive stages, without the last, `end`, which repeats the total time."""
     for stage, took in seconds:
         if stage != "end" and took > 0 and not stage.startswith(SWEEP):
             if took >= SHORTEST_S:

@@ -1,8 +1,8 @@
-"""Watches the job of a sweep: rank 0's log is followed, and the job is over when its coordinator is through.
+"""The watcher of a sweep's job: it follows rank 0's log, and ends when the coordinator has finished.
 
-Of the others only logs of agents that the coordinator has not met are read: nothing else shows why.
+Of the other pods only those are read that the coordinator has not reached, since nothing else shows the reason.
 
-Pods that never start, are preempted, or die do not end a sweep: the coordinator continues with the rest and says so.
+Pods that never start, are preempted, or die do not end a sweep: the coordinator continues with the rest and reports it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .waiting import WatchOutcome
 from .watcher import Watcher
 
 END_S = 5.0
-"""How long the agents may take to end once their coordinator is through; pods that come later are not waited for."""
+"""Seconds for the agents to end after their coordinator; pods that start later are ignored."""
 SIGNALS = {128 + number: number.name for number in (signal.SIGKILL, signal.SIGTERM)}
-"""Exit codes of a container that a signal has ended."""
+"""Exit codes of a container that was ended by a signal."""
 LAG_S = 15.0
-"""How long a log may lag behind its finished container."""
+"""Seconds by which a log may lag behind its finished container."""
 MOST_UNMET = 16
-"""Pods that are heard next to the coordinator's: where more have not met it, they have one reason."""
+"""Number of pods followed in addition to the coordinator's: if more have not reached it, they share one reason."""
 
 
 class SweepWatcher(Watcher):
-    """Follows the coordinator, independent of the other pods."""
+    """A watcher that follows the coordinator, independently of the other pods."""
 
     _over_since: float | None = None
     _gone_since: float | None = None
@@ -44,12 +44,12 @@ class SweepWatcher(Watcher):
 
     @cached_property
     def unmet(self) -> dict[str, int]:
-        """The pods that the coordinator had not met when it counted its agents, and the completion index of each."""
+        """The pods that the coordinator had not reached when it counted its agents, with their completion indexes."""
         return {}
 
     @cached_property
     def placed(self) -> dict[str, frozenset[int]]:
-        """The nodes that the job's own pods have been bound to, and the completion index of each."""
+        """The nodes to which the job's own pods have been bound, and the completion index of each."""
         return {}
 
     @cached_property
@@ -71,7 +71,7 @@ class SweepWatcher(Watcher):
         return self.followers.get(self._leader)
 
     def evidence(self) -> RankEvidence:
-        """The coordinator's log so far."""
+        """Return the evidence of the coordinator's log so far."""
         follower = self.coordinator
         if follower is None or not isinstance(follower.reader, EvidenceReader):
             return RankEvidence()
@@ -79,13 +79,13 @@ class SweepWatcher(Watcher):
         return evidence if evidence.stages else replace(evidence, problem=evidence.problem or follower.problem)
 
     def all_evidence(self) -> dict[int, RankEvidence]:
-        """The coordinator's log, and each pod that has not connected to it."""
+        """Return the evidence of the coordinator, and of each pod that has not connected to it."""
         readers = {rank: self.followers[name].reader for name, rank in self.unmet.items() if name in self.followers}
         heard = {rank: reader.result() for rank, reader in readers.items() if isinstance(reader, EvidenceReader)}
         return heard | {0: self.evidence()}
 
     def _follow(self, pods: list[Unstructured]) -> None:
-        """Follow the first pod of rank 0 that starts: one that comes after it knows nothing of its rounds."""
+        """Follow the first pod of rank 0 that starts: a later one does not have its rounds."""
         counted = [data for stage, data in self.evidence().stages.items() if stage.startswith("sweep.fleet.")]
         met = as_map(counted[-1].get("ranks")) if counted else {}
         for pod in pods:
@@ -103,7 +103,7 @@ class SweepWatcher(Watcher):
             super()._follow([pod])
 
     def _taken_away(self, pods: list[Unstructured]) -> FailureAnalysis | None:
-        """Only the leader's end is the sweep's: its rounds report the rest."""
+        """Return a failure only for a deleted leader: its rounds report the other pods."""
         return None if self._leader in map(name_of, pods) else super()._taken_away(pods)
 
     def _owns(self, pod: Unstructured) -> bool:
@@ -114,7 +114,7 @@ class SweepWatcher(Watcher):
         )
 
     def _heard(self, _stage: str) -> None:
-        """The coordinator says itself how far it is."""
+        """Ignore single stages: the coordinator reports its own progress."""
 
     def _over(self, outcome: WatchOutcome) -> bool:
         follower = self.coordinator
@@ -129,10 +129,11 @@ class SweepWatcher(Watcher):
         return self._leaderless_pods(outcome) or super()._over(outcome)
 
     def _leaderless_pods(self, outcome: WatchOutcome) -> bool:
-        """Stop when the leader's node is lost and no agent is left: a pod on such a node runs by its status for ever.
+        """Stop if the leader's node is lost and no agent is left.
 
-        Agents end by themselves where the leader is gone; while they run, it may only be the API that cannot see it.
-        Another pod of rank 0 is one that the Job made in its place, and leads no agent.
+        The status of a pod on such a node stays Running for ever. Agents end by themselves without the leader. While
+        they run, the leader may only be invisible to the API. Another pod of rank 0 is a replacement created by the
+        Job, and leads no agent.
         """
         led, over = self._own_pod(outcome), outcome.state.final
         left = [pod for pod in outcome.pods if pod == led or self._kind.index(pod) != 0]
@@ -149,7 +150,7 @@ class SweepWatcher(Watcher):
         return True
 
     def _own_pod(self, outcome: WatchOutcome) -> Unstructured:
-        """Return the leader's pod as it was seen last, also where it is gone."""
+        """Return the leader's pod as last seen, also if it is gone."""
         pods = [*outcome.pods, *self._pods.departed()]
         return next((pod for pod in pods if pod["metadata"]["name"] == self._leader), {})
 
@@ -175,7 +176,7 @@ class SweepWatcher(Watcher):
         )
 
     def _through(self, outcome: WatchOutcome) -> bool:
-        """The coordinator has finished: its rounds report the other pods."""
+        """Conclude after the coordinator's end: its rounds report the other pods."""
         self._over_since = self._over_since or time.monotonic()
         final = outcome.state.final
         if not final and time.monotonic() - self._over_since < END_S and not self._waits_for_others(outcome):
@@ -187,7 +188,7 @@ class SweepWatcher(Watcher):
         return True
 
     def _waits_for_others(self, outcome: WatchOutcome) -> bool:
-        """Return whether all that is left of the job are pods that have not started."""
+        """Return whether only pods that have not started are left of the job."""
         return all(
             not has_started(pod, self._kind.container) or has_ended(pod, self._kind.container) for pod in outcome.pods
         )

@@ -1,6 +1,6 @@
 """The deadlines of a trial, and the message of a wait that ended without success.
 
-"Timeout" is not a message: how long, for what, the last state and the last event are reported each time.
+"Timeout" alone is not a message: each one reports the duration, the condition, the last state and the last event.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..diagnosis.state import ERR_INFRA, FailureAnalysis, JobState, Replica
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Until when, in seconds; the pods' time begins when the queue has let the job in."""
+    """The deadlines in seconds; the pods' time begins when the queue has admitted the job."""
 
     start_s: float
     job_s: float
@@ -37,7 +37,7 @@ class WatchOutcome:
 
 
 def silence(server: str, job: str, error: ClusterError, silent: float, waited: float) -> FailureAnalysis:
-    """The API server has not answered for longer than a control plane's upgrade takes."""
+    """Report that the API server has not answered for longer than a control plane's upgrade takes."""
     return FailureAnalysis(
         fault="api.unreachable",
         subject=server,
@@ -48,18 +48,18 @@ def silence(server: str, job: str, error: ClusterError, silent: float, waited: f
 
 
 def locked_out(server: str, job: str, error: ClusterError, waited: float) -> FailureAnalysis:
-    """Our credentials ran out while the job ran."""
+    """Report that our credentials expired while the job ran."""
     return FailureAnalysis(
         fault="api.unauthorized",
         subject=server,
-        observed=f"the credentials were not accepted any more, {waited:.0f} s after job {job} began: {error}",
+        observed=f"the credentials were no longer accepted, {waited:.0f} s after job {job} began: {error}",
         expected="credentials that outlive the trial",
         suggestion="A token that expires (kubectl create token, an SSO login) must last longer than the trial.",
     )
 
 
 def never_let_in(job: str, limits: Limits, outcome: WatchOutcome, waited: float, last: str) -> FailureAnalysis:
-    """The queue's deadline has passed: its last message, if any."""
+    """Report that the queue's deadline has passed, with its last message, if any."""
     text = f"job {job} was not admitted by its queue within {waited:.0f} s; {last}"
     cause = outcome.analysis
     if cause is not None:
@@ -68,7 +68,7 @@ def never_let_in(job: str, limits: Limits, outcome: WatchOutcome, waited: float,
         fault="queue.waiting",
         subject=f"job/{job}",
         observed=text,
-        expected=f"the queue lets the job in within {limits.queue_s:.0f} s",
+        expected=f"the queue admits the job within {limits.queue_s:.0f} s",
         suggestion="Wait for room there, or raise deadlines.queue_s in the profile.",
     )
 
@@ -76,7 +76,7 @@ def never_let_in(job: str, limits: Limits, outcome: WatchOutcome, waited: float,
 def too_late(
     job: str, limits: Limits, outcome: WatchOutcome, waited: float, started: int, last: str, *, queued: bool
 ) -> FailureAnalysis:
-    """Some pods have not started in their time."""
+    """Report that some pods have not started in their time."""
     pods = len(outcome.replicas)
     late = next((r for r in outcome.replicas if r.phase == "Pending"), None)
     text = f"{pods - started} of {pods} pods have not started after {waited:.0f} s; {last}"
@@ -88,18 +88,18 @@ def too_late(
         subject=late.pod if late and late.pod else f"job/{job}",
         observed=f"job {job}: {text}",
         expected=f"all pods started within {limits.start_s:.0f} s",
-        suggestion="It is suspended: its queue has not let it start. Wait for room there, or raise start_s."
+        suggestion="It is suspended: its queue has not admitted it. Wait for room there, or raise start_s."
         if queued
         else "The last event names the reason: a large image, an address or a volume."
         if any(replica.pod for replica in outcome.replicas)
         else "No pod of this job was created, and no event says why. Does the controller of such jobs run "
         "(kube-controller-manager, or the operator of this kind), and does it lead (kubectl get leases -A)?",
-        err_class=None if queued else ERR_INFRA,  # a full queue says nothing about the cluster
+        err_class=None if queued else ERR_INFRA,  # a full queue shows nothing about the cluster
     )
 
 
 def overdue(job: str, limits: Limits, outcome: WatchOutcome, waited: float, last: str) -> FailureAnalysis:
-    """The job outlives its own deadline."""
+    """Report that the job exceeds its own deadline."""
     return FailureAnalysis(
         fault="job.deadline",
         subject=f"job/{job}",
@@ -110,7 +110,7 @@ def overdue(job: str, limits: Limits, outcome: WatchOutcome, waited: float, last
 
 
 def last_state(job: str, outcome: WatchOutcome, items: Iterable[Any]) -> str:
-    """The last state and the last event."""
+    """Describe the last state and the last event."""
     issues = [f"{r.pod or f'rank {r.index}'}: {r.readiness_issue}" for r in outcome.replicas if r.readiness_issue]
     phases = [f"{r.pod or f'rank {r.index}'} {r.phase}" for r in outcome.replicas]
     names = {job, *(r.pod for r in outcome.replicas if r.pod)}

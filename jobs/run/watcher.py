@@ -1,7 +1,8 @@
 """The watcher: follows a trial's objects and decides when to stop waiting, and why.
 
-Every wait has a deadline, and ends early when its condition can no longer come true: the diagnosis says whether waiting
-may help, and for how long. An outage of the API server is waited out within bounds. The last state is always reported.
+Every wait has a deadline, and ends early when its condition can no longer become true: the diagnosis shows whether
+waiting may help, and for how long. An outage of the API server is waited out within bounds. The last state is always
+reported.
 """
 
 from __future__ import annotations
@@ -38,21 +39,21 @@ from .waiting import Limits, WatchOutcome
 
 Diagnosis = tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]
 _TICK_S = 0.5
-# A control plane that is being upgraded is back within two minutes; after longer, the outcome is unknown.
+# A control plane under upgrade is back within two minutes; after a longer outage, the outcome is unknown.
 OUTAGE_S = 120.0
-# A native sidecar has ended by then (the pods' grace period is 10 s); any other one never does.
+# A native sidecar has ended by then (the pods' grace period is 10 s); any other one never ends.
 _LINGER_S = 30.0
-# How long a log may lag behind its finished container before it is given up.
-_BEHIND_S = 15.0  # a watch that was lost is made anew within seconds
+# Seconds by which a log may lag behind its finished container before it is given up.
+_BEHIND_S = 15.0  # a lost watch is restarted within seconds
 _DRAIN_S = 15.0
 COMPLETED = "PodCompleted"
 """The Ready condition's reason of a pod with only ended containers, in any phase."""
-# One refused request may be a proxy's mistake, or a restarted API server's; what is refused for longer is for good.
+# One refused request may be an error of a proxy, or of a restarted API server; refusals for longer are permanent.
 _EXPIRED_S = 10.0
 
 
 class Watcher:
-    """Watches one job until it ends or cannot any more; follows the logs of its pods meanwhile."""
+    """The watcher of one job until it ends or cannot continue, which also follows the logs of its pods."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Watcher:
         sees_nodes: bool = True,
         again: bool = False,
     ) -> None:
-        """Prepare to watch; `again`: the attempt before was interrupted."""
+        """Prepare to watch; `again`: the previous attempt was interrupted."""
         self._again = again
         self._explanations = Explanations(kube, namespace, selector, sees_nodes=sees_nodes)
         self._kind, self.queueing, self._ranks = kind, queueing, ranks
@@ -85,17 +86,17 @@ class Watcher:
         self._hopeless_since: tuple[str, float] | None = None
         self._ended_since: float | None = None
         self._began = time.monotonic()
-        self._let_in = self._began if queueing is None else None  # when the queue did
+        self._let_in = self._began if queueing is None else None  # when the queue admitted it
         self._history = History()
         self._diagnosed: tuple[object, ...] = ()  # the input of the last diagnosis
         self._diagnosis: Diagnosis | None = None
         self._last_job: Unstructured | None = None
         self._last_said = ""
-        self._late = ""  # which ranks have not started while others run
+        self._late = ""  # text about ranks that have not started while others run
 
     @property
     def events(self) -> list[Event]:
-        """The events that were read of the job and its pods."""
+        """The events of the job and its pods read so far."""
         return self._explanations.events
 
     def keep(self) -> WatchOutcome:
@@ -116,7 +117,7 @@ class Watcher:
             last = {replica.pod for replica in outcome.replicas} - {name_of(pod) for pod in outcome.pods}
             outcome.pods = [*outcome.pods, *(pod for pod in self._pods.departed() if name_of(pod) in last)]
             if not outcome.aborted:
-                # After a cancel the rest of its logs is not needed.
+                # After a cancellation the rest of its logs is not needed.
                 self._drain(_DRAIN_S if outcome.state is not JobState.CANCELED else 2.0, outcome.replicas)
             if outcome.analysis is None and outcome.state is JobState.COMPLETE:
                 outcome.analysis = simulated(outcome.pods, self.followers, self._kind.container) or unreachable(
@@ -125,10 +126,10 @@ class Watcher:
             return outcome
 
     def _catch_up(self, outcome: WatchOutcome) -> None:
-        """Wait until the pods' watch, and the events, have caught up with an ended Job: they explain its end.
+        """Wait until the pods' watch and the events have caught up with an ended Job: they explain its end.
 
-        Job and pods are two watches, and either may lag behind the other when the API server has a bad day. What is
-        not heard then is concluded from what is missing.
+        Job and pods have separate watches, and either may lag behind the other on a slow API server. Pods that are
+        still missing then are judged by their absence.
         """
         end = time.monotonic() + _BEHIND_S
         while not outcome.aborted and time.monotonic() < end and self._behind(outcome):
@@ -137,7 +138,7 @@ class Watcher:
             self._look(outcome)
 
     def _behind(self, outcome: WatchOutcome) -> bool:
-        """Return whether the Job is over and its pods do not say so yet."""
+        """Return whether the Job has ended without its pods showing it yet."""
         if outcome.state is JobState.ERROR:
             return outcome.analysis is None or outcome.analysis.inferred
         telling = [pod for pod in [*outcome.pods, *self._pods.departed()] if self._kind.prints_evidence(pod)]
@@ -146,15 +147,15 @@ class Watcher:
         )
 
     def _taken_away(self, pods: list[Unstructured]) -> FailureAnalysis | None:
-        """A deleted pod may succeed, since the probe ends on request: its Job then succeeds."""
+        """Detect a deleted pod: it may succeed, since the probe exits on SIGTERM, and its Job then succeeds, too."""
         here = {str(pod["metadata"]["name"]) for pod in pods}
         gone = sorted(set(self.followers) - here)
         ends = [self.followers[name].reader.end for name in gone]
         if self._kind.multiplexed or all(end is not None and not end.get("stopped") for end in ends):
-            return None  # nothing is gone, or it had reported all before
+            return None  # nothing is gone, or it had reported everything before
         return interrupted(gone[0], f"pod {gone[0]}: deleted by others while the trial ran", grace_s=DELETED_S)
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- observing ---------------------------------------------------------------------------------------------------
 
     def _look(self, outcome: WatchOutcome, *, final: bool = False) -> None:
         jobs, pods = self._jobs.objects(), self._pods.objects()
@@ -186,8 +187,8 @@ class Watcher:
         if outcome.aborted:
             return
         if analysis is None and state in {JobState.RUNNING, JobState.COMPLETE}:
-            # Job and pods that vanished together, the Job Complete by its events: a TTL, while the watch was
-            # interrupted.
+            # Job and pods vanished together, and events show the Job Complete: its TTL expired while the watch was
+            # broken.
             vanished = state is JobState.COMPLETE and not jobs
             taken = None if vanished else self._taken_away(pods)
             analysis = taken or simulated(pods, self.followers, self._kind.container)
@@ -195,7 +196,7 @@ class Watcher:
         self._say(outcome)
 
     def _diagnose(self, job: Unstructured | None, pods: list[Unstructured]) -> Diagnosis:
-        """Conclude from the current state; most polls see no change, and repeat the last conclusion."""
+        """Diagnose the current state; most polls see no change, and return the previous diagnosis."""
         events, nodes = self.events, self._explanations.nodes
         queue = self.queueing.symptom() if self.queueing else None
         multiplexed = self.followers.items() if self._kind.multiplexed else ()
@@ -223,7 +224,7 @@ class Watcher:
         return job is not None and len(running) >= self._kind.desired_pods(job)
 
     def _departed(self) -> Unstructured | None:
-        """The job as last seen, if it was seen: it was deleted, even if no event reports it."""
+        """Return the job as last seen, marked as deleted, even if no event reports that; None if it was never seen."""
         if self._last_job is None:
             return None
         meta = as_map(self._last_job.get("metadata"))
@@ -254,7 +255,7 @@ class Watcher:
             follower.start()
 
     def _heard(self, stage: str) -> None:
-        """Say which stage rank 0 is in."""
+        """Print the current stage of rank 0."""
         self._progress(f"rank 0: {stage}{self._late}")
 
     def _finished(self, name: str) -> bool:
@@ -298,12 +299,12 @@ class Watcher:
         return False
 
     def _given_up(self, outcome: WatchOutcome, waited: float) -> bool:
-        """Stop when the same hopeless cause has lasted longer than it may."""
+        """Stop when the same hopeless cause has exceeded its grace period."""
         cause = outcome.analysis
         if cause is None or not (cause.hopeless or self._left_behind(cause)):
             self._hopeless_since = None
             return False
-        # Of several pods with one trouble now this one is named and now that one, as their events are repeated.
+        # Compare only the fault: of several pods with one problem, repeated events name different ones in turn.
         if self._hopeless_since is None or self._hopeless_since[0] != cause.fault:
             self._hopeless_since = (cause.fault, time.monotonic())
         if time.monotonic() - self._hopeless_since[1] < cause.grace_s:
@@ -314,7 +315,7 @@ class Watcher:
         return True
 
     def _left_behind(self, cause: FailureAnalysis) -> bool:
-        """Return whether a rank finds no node where an interruption took one: only an autoscaler brings another."""
+        """Return whether a rank finds no node after an interruption removed one: only an autoscaler adds another."""
         scaling = any(event.reason in SCALING for event in self.events)
         return self._again and cause.fault == "job.unschedulable" and not scaling
 
@@ -339,7 +340,7 @@ class Watcher:
         return True
 
     def _outage(self, outcome: WatchOutcome, waited: float) -> bool:
-        """Wait a while for an API server that is gone; raise where the job could never be read at all."""
+        """Wait a while for an unavailable API server; raise if the job could never be read."""
         for informer in (self._jobs, self._pods):
             error, silent = informer.error, informer.silent_s()
             if error is None:
@@ -364,7 +365,7 @@ class Watcher:
     # -- ending ------------------------------------------------------------------------------------------------------
 
     def _drain(self, seconds: float, replicas: Sequence[Replica]) -> None:
-        """Hear the logs to their end; a lost node's kubelet has none to give."""
+        """Wait for the end of the logs; a lost node's kubelet has none to send."""
         end = time.monotonic() + seconds
         lost = {replica.pod for replica in replicas if replica.fault == "node.lost"}
         for follower in (each for pod, each in self.followers.items() if pod not in lost):

@@ -1,1 +1,1 @@
-"""The trial: a frozen spec, and the manifests that are built of it."""
+"""The trial: a frozen spec, and the manifests built from it."""

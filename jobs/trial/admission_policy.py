@@ -1,8 +1,8 @@
-"""A ValidatingAdmissionPolicy from the accepted trial's own pod: the required requests of training jobs.
+"""A ValidatingAdmissionPolicy with the requests of the accepted trial's pod, as requirements on training jobs.
 
-A pod that takes all GPUs of a node and forgets the NIC is admitted by Kubernetes, starts, and trains at the
-speed of sockets. The policy refuses it in one namespace, in CEL that the API server evaluates itself (Kubernetes 1.30
-and later); it names the missing part and the reason. Smaller pods are not checked.
+Kubernetes admits a pod that takes all GPUs of a node without a NIC; it starts, and trains at the speed of sockets. The
+policy refuses it in one namespace, in CEL that the API server evaluates itself (Kubernetes 1.30 and later); its message
+names the missing part and the reason. Smaller pods are not checked.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ JOBS = (
 
 
 def policies(spec: TrialSpec, *, enforce: bool = True) -> list[Unstructured]:
-    """Return policies and bindings for the spec's namespace; without ``enforce`` they warn and are audited only.
+    """Return policies and bindings for the spec's namespace; without ``enforce`` they only warn and audit.
 
-    None where the GPUs are claimed and not counted: a pod names its claim, and not how many devices that requests.
+    Returns [] if GPUs are claimed instead of counted: a pod names its claim, and not the number of devices.
     """
     if not spec.gpu_resource:
         return []
@@ -45,7 +45,7 @@ def policies(spec: TrialSpec, *, enforce: bool = True) -> list[Unstructured]:
 
 
 def _whole_node(pod: str, spec: TrialSpec) -> str:
-    """CEL: containers and sidecars request as many GPUs together as the trial's pods did, which are all of a node."""
+    """Return the CEL condition that containers and sidecars together request all GPUs of a node."""
     gpus = amount_cel(spec.gpu_resource)
     sidecars = f"{pod}.initContainers.map(c, {SIDECAR} ? ({gpus}) : 0).sum()"
     return (

@@ -1,8 +1,7 @@
 """The spec of a job: number and shape of its pods, their launcher, and their program.
 
-It is complete and checked when it exists: whatever a user typed wrong is a `SpecError` with one clear line, raised
-before anything is created. How it becomes objects is manifests.py's business. A trial's spec (spec.py) is one of these
-with the tasks of the probe.
+It is validated on construction: an invalid value raises a `SpecError` with one clear line, before anything is created.
+manifests.py builds its objects. A trial's spec (spec.py) adds the tasks of the probe.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .parts import ClaimSpec, Credential, Mpi, Queue, StorageSpec
 
 LAUNCHERS = ("indexed", "mpijob", "pytorchjob", "trainjob")
 USERS = "seatrial-job"
-"""The label app.kubernetes.io/name of all that belongs to a user's own job; a trial's is "seatrial"."""
+"""The label app.kubernetes.io/name of all objects of a user's own job; a trial's is "seatrial"."""
 _LONGEST_RUN_ID = 40
 # A host name such as NAME-worker-4999 or NAME-node-0-4999 is a DNS label of 63 characters at most.
 _LONGEST_NAME = 51
@@ -53,7 +52,7 @@ RESERVED_ENV = frozenset(
     }
 )
 PET = ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""Options of torchrun that it reads from variables with PET_ (torch.distributed.argparse_util.env)."""
+"""Options that torchrun reads from variables with PET_ (torch.distributed.argparse_util.env)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,7 @@ class JobSpec:
     namespace: str
     image: str
     name: str = ""
-    command: tuple[str, ...] = ()  # the program of each rank; nothing: the probe
+    command: tuple[str, ...] = ()  # the program of each rank; empty: the probe
     nodes: int = 2
     gpus_per_node: int = 8
     gpu_resource: str = "nvidia.com/gpu"
@@ -74,7 +73,7 @@ class JobSpec:
     tolerations: tuple[Unstructured, ...] = ()
     cpu: str | None = None
     memory: str | None = None
-    limits: Mapping[str, str] = field(default_factory=dict)  # of cpu and memory: some quotas and topology policies ask
+    limits: Mapping[str, str] = field(default_factory=dict)  # of cpu and memory, for some quotas and topology policies
     shm_bytes: int = 0
     resources: Mapping[str, int] = field(default_factory=dict)
     hugepages: Mapping[str, str] = field(default_factory=dict)
@@ -88,25 +87,25 @@ class JobSpec:
     service_account: str | None = None
     host_network: bool = False
     sidecars: tuple[Unstructured, ...] = ()
-    volumes: tuple[Unstructured, ...] = ()  # next to the probe's own, as in a pod: a fabric's libraries on the host
+    volumes: tuple[Unstructured, ...] = ()  # in addition to the probe's, e.g. a fabric's libraries on the host
     mounts: tuple[Unstructured, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    node_names: tuple[str, ...] = ()  # the only nodes that may take a pod; none: any
-    avoided: tuple[str, ...] = ()  # nodes that must not take one; the name above takes precedence
+    node_names: tuple[str, ...] = ()  # the only nodes that may run a pod; empty: any
+    avoided: tuple[str, ...] = ()  # nodes that must not run a pod; node_names takes precedence
     anti_affinity: bool = True
     master_port: int = 29500
-    time_limit_s: int = 0  # activeDeadlineSeconds; 0: as long as it takes
-    ttl_s: int = 3600  # how long it is kept once it has ended
+    time_limit_s: int = 0  # activeDeadlineSeconds; 0: unlimited
+    ttl_s: int = 3600  # seconds until a finished job is deleted
     launcher: str = "indexed"
     queue: Queue | None = None
     mpi: Mpi = field(default_factory=Mpi)
     runtime: str = "torch-distributed"  # the ClusterTrainingRuntime of a TrainJob
     claims: tuple[ClaimSpec, ...] = ()
     storage: tuple[StorageSpec, ...] = ()
-    scratch: str = ""  # where node-local scratch (an emptyDir) is mounted
-    env_secrets: tuple[str, ...] = ()  # Secrets with keys that become variables; they are named here and never read
-    credentials: tuple[Credential, ...] = ()  # keys of Secrets, taken into the environment; looked for and not read
-    seccomp: str = "RuntimeDefault"  # or Unconfined; nothing: the node's default
+    scratch: str = ""  # the mount path of node-local scratch (an emptyDir)
+    env_secrets: tuple[str, ...] = ()  # Secrets with keys that become variables; only named here, never read
+    credentials: tuple[Credential, ...] = ()  # keys of Secrets in the environment; only their presence is tested
+    seccomp: str = "RuntimeDefault"  # or Unconfined; empty: the node's default
 
     @property
     def job_name(self) -> str:
@@ -115,7 +114,7 @@ class JobSpec:
 
     @property
     def app(self) -> str:
-        """The label app.kubernetes.io/name of all that belongs to it."""
+        """The label app.kubernetes.io/name of all its objects."""
         return USERS
 
     @property
@@ -140,17 +139,17 @@ class JobSpec:
 
     @property
     def outlives_pods(self) -> bool:
-        """Whether it continues where a pod is lost."""
+        """Whether the job continues after the loss of a pod."""
         return False
 
     @property
     def processes(self) -> int:
-        """How many processes run on a node: one for each GPU."""
+        """The number of processes on a node: one for each GPU."""
         return max(1, self.gpus_per_node)
 
     @property
     def slots(self) -> int:
-        """How many processes mpirun starts on a node."""
+        """The number of processes that mpirun starts on a node."""
         return self.processes
 
     @property
@@ -170,23 +169,23 @@ class JobSpec:
 
     @property
     def handed_over(self) -> tuple[str, ...]:
-        """Variables of the image or of Secrets that mpirun hands over to the ranks."""
+        """Variables of the image or of Secrets that mpirun exports to the ranks."""
         return ()
 
     @property
     def pet(self) -> bool:
-        """Whether to set torchrun's variables: other kinds' operators set theirs, or refuse them."""
+        """Whether to set torchrun's variables: operators of other kinds set them, or reject them."""
         return self.launcher == "indexed" and bool(self.command)
 
     @property
     def extended(self) -> dict[str, int]:
-        """All extended resources of one pod, the GPUs among them."""
+        """All extended resources of one pod, including the GPUs."""
         gpus = {self.gpu_resource: self.gpus_per_node} if self.gpus_per_node and self.gpu_resource else {}
         return gpus | dict(self.resources)
 
     @property
     def peers(self) -> list[str]:
-        """The name under which each rank is found: through our headless Service, or the launching operator's own."""
+        """The name of each rank, published by our headless Service or the launching operator's."""
         first, rest = _PEERS[self.launcher]
         names = [first, *[rest] * (self.nodes - 1)]
         return [name.format(job=self.job_name, index=index) for index, name in enumerate(names)]
@@ -236,7 +235,7 @@ class JobSpec:
         if len(set(names)) != len(names):
             raise SpecError("two resource claims have the same name")
         if not self.gpu_resource and self.gpus_per_node and not self.claims:
-            raise SpecError("no GPU resource and no resource claim: nothing would bring a GPU into the pods")
+            raise SpecError("no GPU resource and no resource claim: the pods would have no GPU")
 
     def _check_storage(self) -> None:
         if self.scratch and (not self.scratch.startswith("/") or self.scratch.startswith(("/seatrial/", "/dev/"))):
@@ -353,13 +352,13 @@ class JobSpec:
 
 
 def new_run_id() -> str:
-    """Make a short id that two runs never share: ten characters without look-alikes, 50 bits."""
+    """Return an id that is unique for a run: ten characters without look-alikes, 50 bits."""
     alphabet = "23456789abcdefghjkmnpqrstuvwxyz"
     return "".join(secrets.choice(alphabet) for _ in range(10))
 
 
 def queue_of(text: str) -> Queue | None:
-    """Read 'kueue:NAME', 'volcano:NAME', 'volcano', or 'none'."""
+    """Parse 'kueue:NAME', 'volcano:NAME', 'volcano', or 'none'."""
     if text == "none":
         return None
     kind, colon, name = text.partition(":")
@@ -375,9 +374,9 @@ _MEMORY_LOCKED = ("IPC_LOCK",)
 def job_spec(**asked: Any) -> JobSpec:
     """Return the spec of a user's own job, with often forgotten settings that jobs of its kind need.
 
-    With GPUs: a /dev/shm that holds NCCL's and the data loaders' buffers, as the profiles of trials do, and the
-    toleration of the GPUs' own taint, which Kubernetes' ExtendedResourceToleration would add where it is switched on.
-    With RDMA devices: the right to lock memory for them.
+    With GPUs: a /dev/shm for the buffers of NCCL and data loaders, as in the profiles of trials, and the toleration of
+    the GPUs' own taint. Kubernetes' ExtendedResourceToleration would add the latter if it is enabled. With RDMA
+    devices: the capability to lock memory for them.
     """
     known = [each.name for each in fields(JobSpec)]
     for name in asked:
@@ -415,7 +414,7 @@ def own_job(
 ) -> JobSpec:
     """Return the spec of a user's own job from the arguments of create_job, with the profile's defaults.
 
-    `profile`: fields of a JobSpec, as checks.profiles.trial.job_defaults makes them of a profile's.
+    `profile`: fields of a JobSpec, from checks.profiles.trial.job_defaults.
     """
     if profile is not None and not isinstance(profile, Mapping):
         raise SpecError("profile= takes the result of checks.profiles.trial.job_defaults")
@@ -456,12 +455,12 @@ def own_job(
 
 
 def _share(resources: Mapping[str, int], gpus: int, of: int) -> dict[str, int]:
-    """Return the part of a node's devices that a part of its GPUs needs, rounded up."""
+    """Return the share of a node's devices for a part of its GPUs, rounded up."""
     return {name: max(1, -(-amount * gpus // max(1, of))) for name, amount in resources.items()} if gpus else {}
 
 
 def volumes(mounts: Mapping[str, str]) -> tuple[StorageSpec, ...]:
-    """Return claims and the paths where they are mounted as a spec has them."""
+    """Return claims and their mount paths in the form of a spec."""
     return tuple(
         StorageSpec(name=f"claim-{number}", claim=claim, path=where, write=True)
         for number, (claim, where) in enumerate(mounts.items())

@@ -1,7 +1,7 @@
 """The launch stack between the trial and its pods: served kinds, the job's kind, its runtime, its queue.
 
-Objects that this account may not see (queues of the whole cluster, for a tenant) are reported as not seen, never
-guessed.
+Objects that this account may not read (a tenant may not read queues of the whole cluster) are reported as not seen,
+never guessed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .spec import TrialSpec
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """In which versions of its group a resource is served; `not_seen` says why that could not be asked."""
+    """The served versions of a resource; `not_seen` explains why they are unknown."""
 
     versions: tuple[str, ...] = ()
     not_seen: str = ""
 
 
 def serving(kube: Kube, group: str, resource: str) -> Serving:
-    """Ask discovery for every version of the group."""
+    """Query discovery for every version of the group."""
     try:
         api_group = as_map(kube.get(f"/apis/{group}"))
         known = [str(item.get("version")) for item in as_list(api_group.get("versions"))]
@@ -43,9 +43,9 @@ def serving(kube: Kube, group: str, resource: str) -> Serving:
 
 
 def as_served(kube: Kube, kind: Kind, job: Unstructured) -> tuple[Unstructured, str]:
-    """Write an operator's object with the fields that the API server knows, by its OpenAPI document.
+    """Return an operator's object with the fields of its OpenAPI document, and why that is unknown, or ''.
 
-    Every account may read that (ClusterRole system:discovery). Return also why it is not known; '' where it is.
+    Every account may read the document (ClusterRole system:discovery).
     """
     try:
         document = as_map(kube.get(f"/openapi/v3/apis/{kind.group}/{kind.version}", deadline_s=OPENAPI_S))
@@ -62,11 +62,11 @@ def as_served(kube: Kube, kind: Kind, job: Unstructured) -> tuple[Unstructured, 
 
 
 def missing_fault(kind: Kind, serving_now: Serving) -> str:
-    """The fault of a kind that is not served as we need it; nothing where it is."""
+    """Return the fault of a kind that is not served in the required version; '' if it is."""
     if kind.version in serving_now.versions:
         return ""
-    # A Training Operator next to the MPI Operator brings a CRD of the same name that serves v1 only; whichever was
-    # the last applied one is the cluster's (kubeflow/mpi-operator README, "Training Operator").
+    # The Training Operator installs a CRD of the MPI Operator's name that serves v1 only; the last applied one is
+    # active (kubeflow/mpi-operator README, "Training Operator").
     return "mpi.wrong-version" if serving_now.versions and kind.name == "mpijob" else "launcher.missing"
 
 
@@ -79,11 +79,11 @@ def _has(kube: Kube, group: str, version: str, resource: str) -> bool:
 
 
 OPENAPI_S = 5.0
-"""Seconds for the schemas of one group: they only choose how an object is written that is printed."""
+"""Seconds for the schemas of one group: they only affect the form of printed objects."""
 VOLCANO_GROUP = "scheduling.volcano.sh"
 TOPOLOGY_VERSIONS = (*KUEUE_VERSIONS, "v1alpha1")
 MOST_FLAVORS = 16
-"""In one resource group (Kueue's own limit on flavors); each is its own request."""
+"""Per resource group (Kueue's own limit on flavors); each one takes a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class FlavorTopology:
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A kind of nodes of a ClusterQueue: by which labels Kueue finds them, which taints its pods tolerate then."""
+    """A kind of nodes of a ClusterQueue: the labels by which Kueue selects them, and the tolerations of its pods."""
 
     name: str
     labels: Mapping[str, str]
@@ -115,7 +115,7 @@ class LaunchStack:
     runtime: Unstructured | None = None
     local: Unstructured | None = None
     cluster: Unstructured | None = None
-    topologies: tuple[FlavorTopology, ...] = ()  # of the flavors that the ClusterQueue names
+    topologies: tuple[FlavorTopology, ...] = ()  # of the ClusterQueue's flavors
     flavors: tuple[Flavor, ...] = ()
     volcano: Unstructured | None = None
     not_seen: Mapping[str, str] = field(default_factory=dict)
@@ -210,7 +210,10 @@ def _topology(flavor: Unstructured, name: str, topology: Unstructured | None) ->
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The most that one flavor of a ClusterQueue offers of one resource; `most` None: no bound (a cohort lends)."""
+    """The largest amount of a resource that one flavor of a ClusterQueue offers.
+
+    `most` is None without a bound (a cohort lends).
+    """
 
     nominal: Decimal
     most: Decimal | None

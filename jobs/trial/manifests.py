@@ -1,8 +1,8 @@
 """The objects of a trial.
 
-Plain dicts, never text templates. What launches the pods (an Indexed Job, an MPIJob, ...), a ConfigMap with the probe,
-and where it is needed a headless Service that publishes the pods' names before they are ready, a Volcano PodGroup, and
-ResourceClaimTemplates. The first owns all others, so that deleting it, or its TTL, takes all of them.
+Plain dicts, never text templates: the launching object (an Indexed Job, an MPIJob, ...), and a ConfigMap with the
+probe. If needed, there are a headless Service that publishes the pods' names before they are ready, a Volcano PodGroup,
+and ResourceClaimTemplates. The launching object owns all others, so that its deletion, or its TTL, removes them.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _OWN = "# The objects of the job, for kubectl create -f -: it is suspended until
 _PROBE = "The pods run {archive} of the ConfigMap: {files} files of Python, {size} KB, {digest}"
 CLAIM_TEMPLATES = "resourceclaimtemplates"
 BEGUN = "begun"  # the key of the run's state in the ConfigMap's binary data
-_SCRATCH_BYTES = 256 << 20  # enough to leave a disk's own cache of a few MiB behind, little enough for a second
+_SCRATCH_BYTES = 256 << 20  # exceeds a disk's own cache of a few MiB, and takes at most a second
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An object that the launched one owns, and where it is created."""
+    """A dependent of the launching object, and its resource path."""
 
     resource: str
     group: str
@@ -78,10 +78,10 @@ class Manifests:
     configmap: Unstructured | None = None
     service: Unstructured | None = None
     further: tuple[Owned, ...] = ()
-    files: Mapping[str, str] = field(default_factory=dict)  # the content of the ConfigMap, for people
+    files: Mapping[str, str] = field(default_factory=dict)  # the content of the ConfigMap, for readers
 
     def all_owned(self) -> Iterator[Owned]:
-        """The launched object's dependents, in the order of creation."""
+        """Yield the launching object's dependents, in the order of creation."""
         if self.configmap is not None:
             yield Owned("configmaps", "", "v1", self.configmap)
         if self.service is not None:
@@ -89,9 +89,9 @@ class Manifests:
         yield from self.further
 
     def owned_by(self, uid: str) -> Iterator[Owned]:
-        """Yield the same with the created object as their owner.
+        """Yield the same objects, owned by the created one.
 
-        Not blockOwnerDeletion: that needs a right on the owner's finalizers where the API server checks it.
+        Without blockOwnerDeletion: the API server may require a permission on the owner's finalizers for it.
         """
         name = self.job["metadata"]["name"]
         owner = {
@@ -107,12 +107,12 @@ class Manifests:
 
 
 def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifests:
-    """Turn a spec and the probe's files (path in the archive -> source) into objects; the launching one is suspended.
+    """Build objects from a spec and the probe's files (path in the archive -> source); the launching one is suspended.
 
     ``begun``: the run's data for `attach` (jobs/run/begun.py); no pod sees it.
     """
     trial_text, packed = json.dumps(trial_json(spec), indent=1), archive(files)
-    size = len(trial_text.encode()) + len(packed) + 3 * len(begun) // 4  # as decoded (ValidateConfigMap)
+    size = len(trial_text.encode()) + len(packed) + 3 * len(begun) // 4  # decoded size (ValidateConfigMap)
     if size > _LARGEST_CONFIGMAP:
         raise SpecError(f"the probe's files are {size} bytes, more than a ConfigMap holds ({_LARGEST_CONFIGMAP})")
     configmap: Unstructured = {
@@ -127,7 +127,7 @@ def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifes
 
 
 def job_of(spec: JobSpec, configmap: Unstructured | None = None, files: Mapping[str, str] | None = None) -> Manifests:
-    """Turn any job's spec into objects: a user's own, or a trial's with the probe's files."""
+    """Build any job's objects: a user's own, or a trial's with the probe's files."""
     kind = kind_of(spec.launcher)
     meta = _meta(spec)
     selector = kind.service_selector(spec)
@@ -155,7 +155,7 @@ def _service(spec: JobSpec, meta: Unstructured, selector: dict[str, str]) -> Uns
         "metadata": meta,
         "spec": {
             "clusterIP": "None",
-            # Ranks must find each other before they are ready: readiness may well depend on the rendezvous.
+            # Ranks must find each other before they are ready: readiness may depend on the rendezvous.
             "publishNotReadyAddresses": True,
             "selector": selector,
             "ports": [{"name": "rendezvous", "port": spec.master_port, "protocol": "TCP"}],
@@ -164,7 +164,10 @@ def _service(spec: JobSpec, meta: Unstructured, selector: dict[str, str]) -> Uns
 
 
 def _claim_templates(spec: JobSpec, meta: Unstructured) -> Iterator[Owned]:
-    """Devices by dynamic resource allocation (resource.k8s.io/v1, Kubernetes 1.34): one template for each request."""
+    """Yield claim templates for dynamic resource allocation, one for each request.
+
+    They use resource.k8s.io/v1 (Kubernetes 1.34).
+    """
     for item in spec.claims:
         exactly = {"deviceClassName": item.device_class, "allocationMode": "ExactCount", "count": item.count}
         body = {
@@ -177,7 +180,7 @@ def _claim_templates(spec: JobSpec, meta: Unstructured) -> Iterator[Owned]:
 
 
 def older(item: Owned) -> Iterator[Owned]:
-    """Yield the same object in earlier versions of its API, for clusters that do not serve it yet.
+    """Yield the object in earlier versions of its API, for clusters that do not serve the newest.
 
     Device claims: Kubernetes 1.33 has v1beta2, of the shape of v1; 1.32 has v1beta1, where a request is not nested
     (https://kubernetes.io/docs/reference/using-api/deprecation-guide/, KEP-4381).
@@ -193,7 +196,7 @@ def older(item: Owned) -> Iterator[Owned]:
 
 
 def trial_json(spec: TrialSpec) -> dict[str, object]:
-    """The probe's input: its peers, its stages, and their time limits."""
+    """Return the probe's input: its peers, its stages, and their time limits."""
     times = spec.deadlines
     return {
         "schema": 1,
@@ -231,7 +234,7 @@ def _collective(item: Collective) -> dict[str, object]:
 
 
 def _storage(spec: TrialSpec) -> dict[str, object] | None:
-    """The probe's input about storage; None if the trial tests none."""
+    """Return the probe's input about storage; None if the trial tests none."""
     keys = ("name", "path", "kind", "shared", "write", "bytes", "files")
     paths = [{key: getattr(item, key) for key in keys} for item in spec.storage]
     if spec.scratch:
@@ -253,10 +256,10 @@ def _storage(spec: TrialSpec) -> dict[str, object] | None:
 
 
 def dry_pod(spec: TrialSpec) -> Unstructured:
-    """One pod of the trial as a separate Pod, for a server-side dry run: a Job is accepted even if its pods are not."""
+    """Return one pod of the trial for a server-side dry run: a Job is accepted even if its pods are not."""
     template = pod.template(spec)
     meta = template["metadata"] | {"generateName": f"{spec.job_name}-", "namespace": spec.namespace}
-    # Variables of the Job controller's pods: NODE_RANK refers to the index, webhooks select by the labels.
+    # Fields that the Job controller adds to its pods: NODE_RANK refers to the index, webhooks select by the labels.
     index = {"batch.kubernetes.io/job-completion-index": "0"}
     owner = {"batch.kubernetes.io/job-name": spec.job_name, "job-name": spec.job_name} | index
     meta = meta | {
@@ -268,10 +271,10 @@ def dry_pod(spec: TrialSpec) -> Unstructured:
 
 
 def to_yaml(manifests: Manifests, *, with_files: bool = False, note: str = "") -> str:
-    """Write the objects as one YAML stream in the order in which they are created, below a note where there is one.
+    """Return the objects as one YAML stream in the order of creation, with the note, if any, at the top.
 
-    Without ``with_files`` the probe is left out of its ConfigMap; with them its source, thousands of lines, follows as
-    comments, since people read no archive. A client-side apply repeats each object in an annotation, which holds
+    Without ``with_files`` the ConfigMap has no probe; with them the probe's source, thousands of lines, follows as
+    comments, because an archive is unreadable. A client-side apply repeats each object in an annotation, which holds
     256 KiB; the probe's ConfigMap is larger.
     """
     import yaml  # noqa: PLC0415  (only for --print-manifests)

@@ -1,6 +1,7 @@
-"""Whether Kubernetes would accept a name, label, number or image, and the error if not.
+"""Validation of names, labels, numbers and images by Kubernetes' rules.
 
-Refused here in one line for the user, before anything is created; Kubernetes would be less clear and later.
+Values are refused here in one line for the user, before anything is created; Kubernetes would refuse them later and
+less clearly.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ IMAGE = re.compile(
 
 
 class SpecError(ValueError):
-    """A value of the trial's specification is not usable; the message is one line for the user."""
+    """A value of the trial's specification is invalid; the message is one line for the user."""
 
 
 def label(what: str, text: str, longest: int) -> None:
@@ -46,7 +47,7 @@ def whole(what: str, number: int, least: int, most: int) -> None:
 
 
 def pairs(what: str, pairs: Mapping[str, str], values: re.Pattern[str] | None) -> None:
-    """Refuse labels, annotations or selectors that Kubernetes would."""
+    """Reject labels, annotations or selectors that Kubernetes would reject."""
     for key, value in pairs.items():
         if not isinstance(key, str) or not QUALIFIED.fullmatch(key):
             raise SpecError(f"{what} {safe(key, 100)!r} is not a valid key (prefix/name)")
@@ -57,7 +58,7 @@ def pairs(what: str, pairs: Mapping[str, str], values: re.Pattern[str] | None) -
 
 
 def toleration(item: Unstructured) -> None:
-    """Refuse a toleration with unknown fields or impossible combinations."""
+    """Reject a toleration with unknown fields or impossible combinations."""
     unknown = set(item) - {"key", "operator", "value", "effect", "tolerationSeconds"}
     if unknown:
         raise SpecError(f"toleration: unknown field {safe(min(unknown), 60)!r}")

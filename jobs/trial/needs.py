@@ -1,7 +1,7 @@
 """The needs of pods that train across nodes like the accepted trial: each rule once, as CEL and as a function.
 
-An admission policy asks the API server by CEL (admission_policy.py); a reader of a manifest asks the function
-(checks/rules/contract.py). Both are compared with each other by tests/jobs/test_needs.py.
+An admission policy uses the CEL in the API server (admission_policy.py); a reader of a manifest calls the function
+(checks/rules/contract.py). tests/jobs/test_needs.py compares both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
 """Annotations by which a pod requests secondary networks: Multus, and GKE's multi-networking."""
 QUEUE = "kueue.x-k8s.io/queue-name"
 _LOCKS = ("IPC_LOCK", "CAP_IPC_LOCK", "ALL")
-# A sidecar runs next to the containers; another init container is over when they start, and trains nothing.
+# A sidecar runs together with the containers; any other init container has ended before they start.
 SIDECAR = "has(c.restartPolicy) && c.restartPolicy == 'Always'"
 
 
@@ -26,8 +26,8 @@ class Need:
 
     fault: str
     needed: str  # in a few words
-    message: str  # for a refused account
-    cel: str  # true of an `object` that has it
+    message: str  # shown to a refused account
+    cel: str  # true for an `object` that meets it
     met: Callable[[Unstructured], bool]
 
 
@@ -37,7 +37,7 @@ def needs_of(spec: JobSpec) -> Iterator[Need]:
     gpus = f"({amount_cel(spec.gpu_resource)})"
     for resource, amount in sorted(spec.resources.items()):
         given = f"({amount_cel(resource)})"
-        # Containers that share the GPUs share the NICs, too; more than the trial had is never requested.
+        # Containers that share the GPUs share the NICs, too; more than the trial had is never required.
         enough = f"{gpus} == 0 || {given} >= {amount} || {given} * {spec.gpus_per_node} >= {gpus} * {amount}"
         yield Need(
             fault="manifest.no-rdma",
@@ -81,7 +81,7 @@ def queue_need(spec: JobSpec) -> Need | None:
     return Need(
         fault="manifest.no-queue",
         needed=f"label {QUEUE}",
-        message=f"a training job must name its queue (label {QUEUE}): else it takes GPUs past the quota, or "
+        message=f"a training job must name its queue (label {QUEUE}): else it uses GPUs beyond the quota, or "
         "waits for pods that never start together",
         cel=f"has(object.metadata.labels) && {quoted(QUEUE)} in object.metadata.labels",
         met=lambda job: QUEUE in labels_of(job),
@@ -89,7 +89,7 @@ def queue_need(spec: JobSpec) -> Need | None:
 
 
 def working(pod: Unstructured) -> list[Unstructured]:
-    """Return the containers that run as long as the pod does: sidecars among them."""
+    """Return the containers that run as long as the pod does, including sidecars."""
     spec = as_map(pod.get("spec"))
     sidecars = [each for each in as_list(spec.get("initContainers")) if each.get("restartPolicy") == "Always"]
     return as_list(spec.get("containers")) + sidecars
@@ -118,10 +118,10 @@ def _enough(spec: JobSpec, resource: str, amount: int) -> Callable[[Unstructured
 
 
 def amount_cel(resource: str) -> str:
-    """CEL: the amount of a resource that container c requests.
+    """Return the CEL expression for the amount of a resource that container c requests.
 
-    The type checker leaves out fields with quantities as values (their OpenAPI type is a oneOf): "undefined field
-    'limits'". dyn() takes them as they are at run time. Of 1000 the API server makes 1k, which quantity() reads.
+    The type checker omits fields with quantities as values (their OpenAPI type is a oneOf): "undefined field 'limits'".
+    dyn() defers the check to run time. The API server converts 1000 to 1k, which quantity() parses.
     """
     limits = "dyn(c.resources).limits"
     return (
@@ -131,7 +131,7 @@ def amount_cel(resource: str) -> str:
 
 
 def _each(condition: str) -> str:
-    """CEL: a condition holds for every container, and every sidecar, c of the pod."""
+    """Return the CEL condition that every container and every sidecar c of the pod meets a condition."""
     return (
         f"object.spec.containers.all(c, {condition}) && (!has(object.spec.initContainers) || "
         f"object.spec.initContainers.all(c, !({SIDECAR}) || ({condition})))"
@@ -139,5 +139,5 @@ def _each(condition: str) -> str:
 
 
 def quoted(value: str) -> str:
-    """A CEL string literal; names of resources and labels have no quotes, which job_spec.py sees to."""
+    """Return a CEL string literal; job_spec.py ensures that names of resources and labels have no quotes."""
     return f"'{value}'"

@@ -1,6 +1,6 @@
 """The parts of a trial's spec: its deadlines, collectives, queue, storage, devices.
 
-Each part is complete and checked when it exists, like the `TrialSpec` that holds them: a wrong value is one line.
+Each part is validated on construction, like the `TrialSpec` that holds them: a wrong value is one line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .names import ENV_NAME, SUBDOMAIN, SpecError, label, whole
 
 MPI_LAUNCHER = {"cpu": "1", "memory": "2Gi"}
 """The requests of an MPIJob's launcher pod, which runs mpirun."""
-_MOST_FILES = 1000  # trial.json lies in a ConfigMap, which holds 1 MiB with the probe
+_MOST_FILES = 1000  # trial.json is in a ConfigMap, which holds 1 MiB including the probe
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 
 
@@ -26,15 +26,15 @@ OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendr
 class Deadlines:
     """The time limit of each part in seconds; the probe ends well before the Job would be killed.
 
-    `start_s` holds what a first run on a fresh node takes: an autoscaler's new node, and a PyTorch image of 20 GB that
-    is pulled and unpacked. The first pods wait that long for the last; `probe_s` counts from when all have met.
+    `start_s` is for a first run on a fresh node: an autoscaler's new node, and a PyTorch image of 20 GB that is pulled
+    and unpacked. The first pods wait that long for the last; `probe_s` starts when all have connected.
 
-    `queue_s` is how long a queue (Kueue, Volcano) may keep the trial before its pods may start; it counts apart.
+    `queue_s` is how long a queue (Kueue, Volcano) may hold the trial before its pods may start; it counts separately.
 
     `job_s` (0: start + probe + two minutes to end) is the Job's activeDeadlineSeconds, which counts from the Job's
-    start and includes the time its pods are Pending. A Job that meets it deletes its pods and with them the logs.
+    start and includes the time its pods are Pending. A Job that exceeds it deletes its pods, and the logs with them.
 
-    `lease_s` after the runner's last sign of life its trial is what a killed run left, and may be deleted by others.
+    `lease_s` after the runner's last renewal, its trial counts as a leftover of a killed run, which others may delete.
     """
 
     start_s: float = 900.0
@@ -61,7 +61,7 @@ class Deadlines:
             )
 
     def longer(self, seconds: float) -> Deadlines:
-        """Return the same for pods that have so much more to do."""
+        """Return these deadlines for pods that need so many more seconds."""
         return replace(self, probe_s=self.probe_s + seconds, job_s=self.job_s + seconds)
 
 
@@ -87,8 +87,8 @@ class BenchSizes:
 class Collective:
     """One run of the benchmark: its name becomes the stage collective.<name>, its `env` is added to the child's.
 
-    `scope` "node": every node runs it alone on its own GPUs, all at the same time. `bench`: its own sweep.
-    `command`: the user's own program, which each node runs in the benchmark's place.
+    `scope` "node": every node runs it alone on its own GPUs, all at the same time. `bench`: its own sweep. `command`:
+    the user's own program, which each node runs instead of the benchmark.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Queue:
 
     kind: str
     name: str = ""
-    priority_class: str = ""  # of Kueue, a WorkloadPriorityClass; of Volcano, a PriorityClass
+    priority_class: str = ""  # for Kueue a WorkloadPriorityClass, for Volcano a PriorityClass
 
     def __post_init__(self) -> None:
         if self.kind not in {"kueue", "volcano"}:
@@ -138,7 +138,7 @@ class Mpi:
     """Further settings of an MPIJob: sshd in the workers, the path of the keys, the command that starts the ranks."""
 
     sshd: tuple[str, ...] = ("/usr/sbin/sshd", "-De")
-    ssh_path: str = ""  # sshAuthMountPath; nothing: /root/.ssh, or /home/mpiuser/.ssh for another user
+    ssh_path: str = ""  # sshAuthMountPath; empty: /root/.ssh, or /home/mpiuser/.ssh for another user
     mpirun: tuple[str, ...] = ("mpirun", "--allow-run-as-root")
     args: tuple[str, ...] = ()  # further options of mpirun
 
@@ -168,8 +168,8 @@ class ClaimSpec:
 
 
 BETWEEN_NODES_S = 100.0
-"""Seconds that trying a shared path between nodes may take: ten steps of ten (jobs/pod/stages/semantics.py), as long as
-another node's file may stay unseen. Healthy storage takes about one for all of them."""
+"""Seconds for the tests of a shared path between nodes: ten steps of ten (jobs/pod/stages/semantics.py), the time for
+which another node's file may stay invisible. Healthy storage takes about one for all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,11 +178,11 @@ class StorageSpec:
 
     name: str
     path: str
-    claim: str = ""  # a PersistentVolumeClaim; nothing: the path is in the pod already (volumes, mounts, the image)
+    claim: str = ""  # a PersistentVolumeClaim; empty: the path exists in the pod (volumes, mounts, the image)
     shared: bool = False  # every node sees the same files
     write: bool = False
-    bytes: int = 64 << 20  # how much is written and read back
-    files: tuple[str, ...] = ()  # of a data set, below the path: each must be there and readable
+    bytes: int = 64 << 20  # written and read back
+    files: tuple[str, ...] = ()  # of a data set, below the path: each must exist and be readable
 
     @property
     def kind(self) -> str:
@@ -229,19 +229,19 @@ PRESETS = {
     "": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
     "tao": ("ACCESS_KEY", "SECRET_KEY", "S3_BUCKET_NAME", "S3_ENDPOINT_URL"),
 }
-"""Variables by reader: the SDKs of Amazon and their like, or NVIDIA TAO (its page on Kubernetes, env_vars)."""
+"""Variables by reader: the SDKs of Amazon and compatible ones, or NVIDIA TAO (its page on Kubernetes, env_vars)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3:
-    """A bucket that training reads or writes; credentials are judged by their presence in the environment only.
+    """A bucket that training reads or writes; credentials are judged only by their presence in the environment.
 
-    Which bucket a preset's variables name is not read: without a `uri` only their presence is judged.
+    The bucket in a preset's variables is not read: without a `uri` only their presence is judged.
     """
 
     uri: str = ""
     endpoint: str = ""
-    env: tuple[str, ...] | None = None  # none: those of the preset
+    env: tuple[str, ...] | None = None  # None: those of the preset
     preset: str = ""
 
     @property
@@ -278,7 +278,7 @@ class Endpoint:
         self.parsed()
 
     def parsed(self) -> dict[str, object]:
-        """Return it as the pods are reported. Raises SpecError."""
+        """Return the endpoint in the form of the pods' reports. Raises SpecError."""
         text = self.text
         wrong = SpecError(f"endpoint {safe(text, 100)!r} is not HOST:PORT, http://HOST or https://HOST")
         if not isinstance(text, str) or len(text) > 300 or not re.fullmatch(r"[!-~]+", text):
@@ -299,7 +299,7 @@ class Endpoint:
 class NetworkSpec:
     """Tests between the pods in addition to MASTER_PORT: the path MTU, TCP throughput, further ports.
 
-    TCP is tried again while the nodes' CPUs are too busy to show `enough_gbit_s`; 0 requests no more than one try.
+    TCP is repeated while the nodes' CPUs are too busy to reach `enough_gbit_s`; 0: a single test.
     """
 
     mtu: bool = True
@@ -316,10 +316,10 @@ class NetworkSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSpec:
-    """Training steps after the collectives: how many, from which seed, for how many seconds more, and until when.
+    """Training steps after the collectives: their number, seed, further seconds, and time limit.
 
-    `limit_s` is the program's total time (imports, products of matrices, both ways of sharing); then it is
-    killed with everything below it.
+    `limit_s` is the program's total time (imports, matrix products, both sharing modes); then it is killed with all its
+    children.
     """
 
     steps: int = 40
@@ -336,7 +336,7 @@ class TrainingSpec:
 
     @property
     def extra_s(self) -> float:
-        """How much longer the pods take: the program, and the ranks' agreement before it."""
+        """Additional time of the pods: the program, and the ranks' agreement before it."""
         return self.limit_s + 30
 
 
@@ -344,13 +344,13 @@ class TrainingSpec:
 class Sweep:
     """A sweep over a fleet instead of a trial: one pod for each node, an agent in each, a coordinator in rank 0's.
 
-    `rules` are those of jobs/pod/sweep/model.py by name, `history` the rounds of a sweep that continues, packed.
-    `budget_s` ends the rounds, `test_s` a single program; the present agents start when no other came for `settle_s`.
-    Without the job over all nodes at the `end`, nodes that have passed are released before it.
+    `rules` are those of jobs/pod/sweep/model.py by name, `history` the packed rounds of a resumed sweep. `budget_s`
+    ends the rounds, `test_s` a single program. The present agents start when no other has joined for `settle_s`. If
+    there is no job over all nodes at the `end`, nodes that have passed are released earlier.
     """
 
     token: str
-    nodes: tuple[str, ...] = ()  # in the order in which they are to be tested
+    nodes: tuple[str, ...] = ()  # in test order
     leaves: Mapping[str, str] = field(default_factory=dict)
     rules: Mapping[str, Any] = field(default_factory=dict)
     pair: BenchSizes = field(default_factory=BenchSizes)
@@ -383,19 +383,19 @@ class CheckpointSpec:
 
     def __post_init__(self) -> None:
         whole("checkpoint bytes", self.bytes, 1 << 20, 1 << 33)
-        if not 0 < self.limit_s <= 900:  # older ones are taken for a killed run's (stages/checkpoint.py)
+        if not 0 < self.limit_s <= 900:  # older files count as those of a killed run (stages/checkpoint.py)
             raise SpecError("a checkpoint's limit_s must be between 0 and 900")
 
 
 DCGM_S = {1: 90.0, 2: 600.0, 3: 3600.0, 4: 10_800.0}
-"""Seconds that a level may take: NVIDIA's figures in the page of dcgmi diag (DcgmSpec.usual), with room for machines
-of eight GPUs with a reloading driver; a hang must end. Health checks in public give levels 2 to 4 half an hour, one
-and three."""
+"""Time limit of a level in seconds; a hang must end. It is NVIDIA's figure in the page of dcgmi diag (DcgmSpec.usual),
+with room for machines of eight GPUs with a reloading driver. Public health checks give levels 2 to 4 half an hour,
+one and three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DcgmSpec:
-    """DCGM's diagnostics before the collectives, where the image has dcgmi: how deep, and until when."""
+    """DCGM's diagnostics before the collectives, if the image has dcgmi: their level, and the time limit."""
 
     level: int = 1
     limit_s: float = DCGM_S[1]
@@ -405,42 +405,42 @@ class DcgmSpec:
 
     @property
     def usual_s(self) -> float:
-        """The seconds that NVIDIA says it takes; ten of level 1, an hour of level 4."""
+        """The seconds that NVIDIA documents; ten for level 1, an hour for level 4."""
         return {1: 10.0, 2: 120.0, 3: 900.0}.get(self.level, 3600.0)
 
     @property
     def usual(self) -> str:
-        """How long NVIDIA says that it takes."""
+        """The duration that NVIDIA documents, as text."""
         return {1: "seconds", 2: "about 2 minutes", 3: "about 15 minutes"}.get(self.level, "an hour and more")
 
     @property
     def cost(self) -> str:
-        """How long they take, said beforehand; '' for level 1."""
+        """Their duration as a text to print before they run; '' for level 1."""
         if not self.extra_s:
             return ""
         return (
-            f"DCGM's diagnostics of level {self.level} come before the collectives where the image has dcgmi: "
+            f"DCGM's diagnostics of level {self.level} run before the collectives if the image has dcgmi: "
             f"{self.usual}, at most {self.limit_s / 60:.0f} minutes, on all nodes at once"
         )
 
     @property
     def extra_s(self) -> float:
-        """How much longer the pods may take; level 1 takes seconds, which every trial has."""
+        """Additional time of the pods; level 1 takes seconds, which every trial has."""
         return 0.0 if self.level == 1 else self.limit_s + 30
 
 
 PERFTEST_MOST_S = 60
-"""Seconds of one RDMA write; some suffice for its average, and a longer one is a burn-in."""
+"""Seconds of one RDMA write; a few suffice for its average, and a longer one is a burn-in."""
 _WRITE_S = 2.0
-"""What a write takes over its time: the program sleeps a second (perftest, src/write_bw.c) and registers memory."""
+"""Overhead of a write in seconds: the program sleeps for one (perftest, src/write_bw.c) and registers memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerftestSpec:
-    """RDMA writes between neighbouring nodes before the collectives, where the image has perftest.
+    """RDMA writes between neighbouring nodes before the collectives, if the image has perftest.
 
-    `layer` is the link layer of the fabric's ports, '' with EFA; `gpu`: GPU memory is written, too, where the program
-    is built so. `nics` of a node and `nodes` are for the time that it takes.
+    `layer` is the link layer of the fabric's ports, '' with EFA; `gpu`: also write GPU memory, if the program supports
+    it. `nics` of a node and `nodes` determine the duration.
     """
 
     seconds: int = 2
@@ -454,13 +454,13 @@ class PerftestSpec:
 
     @property
     def usual_s(self) -> float:
-        """How long host memory takes: one write at a time in each pair, both ways; every second pair at once."""
+        """Duration for host memory: one write at a time in each pair, both ways; every second pair at once."""
         each = 2 * (self.seconds + _WRITE_S) if self.layer else _WRITE_S
         return (1 if self.nodes <= 2 else 2) * self.nics * each
 
     @property
     def cost(self) -> str:
-        """What the writes cost, said before they run; '' for one node, which has no neighbour."""
+        """The duration of the writes as a text to print before they run; '' for one node, which has no neighbour."""
         if self.nodes < 2:
             return ""
         twice = ", twice that if it uses GPU memory" if self.layer and self.gpu else ""
@@ -476,10 +476,10 @@ class PerftestSpec:
 
     @property
     def limit_s(self) -> float:
-        """How long all writes may take, with those of GPU memory."""
+        """Time limit of all writes, including those of GPU memory."""
         return 2 * self.usual_s + 60
 
     @property
     def extra_s(self) -> float:
-        """How much longer the pods may take."""
+        """Additional time of the pods."""
         return self.limit_s + 60

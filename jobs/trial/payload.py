@@ -1,8 +1,8 @@
 """The pods' program: one archive that Python executes (PEP 441), of the sources in jobs/pod and seatrial/logs/reader.
 
-Its layout is the mount's: `__main__.py` is jobs/pod/probe.py, below `PACKAGE` lies the rest, the reader as `reader/`;
-imports of READER name it there, and nothing else of the sources changes. The same sources make the same archive
-whatever the machine, its clock and its umask; compressors differ, so the digest is that of the sources.
+`__main__.py` is jobs/pod/probe.py; the rest is below `PACKAGE`, with the reader as `reader/`. Imports of READER are
+changed to that name, and nothing else in the sources. The same sources make the same archive on any machine,
+independent of its clock and its umask; compressors differ, so the digest is that of the sources.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from ..pod.stages.payload import digest_of
 ARCHIVE = "probe.pyz"
 ENTRY = "__main__.py"
 PACKAGE = "seatrial_pod"
-"""No module that an image has installed is called so: the archive is on the path of torchrun's workers, too."""
+"""A name that no installed module of an image has: the archive is also on the path of torchrun's workers."""
 HOST_ONLY = ("ras_client.py", "sweep/rows.py", "sweep/section.py", "sweep/saved.py")
-"""Files that run elsewhere, or are the runner's part of the sweep's planner: it writes the record and reads from it."""
+"""Files that run elsewhere, or belong to the runner's part of the sweep's planner, which writes and reads the record.
+"""
 READER = "seatrial.logs.reader"
-"""What jobs/pod imports; an image may have a `seatrial` of its own installed, so the archive has none."""
+"""The package that jobs/pod imports; the archive renames it, because an image may have its own `seatrial` installed."""
 _SYMPTOMS = f"{PACKAGE}/reader/events/symptoms.json"
-_OLDEST = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
+_OLDEST = (1980, 1, 1, 0, 0, 0)  # the earliest time of a zip entry
 _READABLE = 0o100644 << 16
 
 
 def files() -> Mapping[str, str]:
-    """Return every file: path in the archive -> source. The pods' reader knows a user's own faults, too."""
+    """Return every file: path in the archive -> source. The pods' reader also has a user's own faults."""
     shipped = _shipped()
     if not LINES:
         return shipped
@@ -54,13 +55,13 @@ def _shipped() -> Mapping[str, str]:
 
 
 def _below(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield path and text of the sources in a folder; the symptoms of logs are data."""
+    """Yield path and text of the sources in a folder, including the symptoms of logs as data."""
     for path in (*folder.rglob("*.py"), *folder.rglob("*.json")):
         yield path.relative_to(folder).as_posix(), path.read_text(encoding="utf-8")
 
 
 def archive(sources: Mapping[str, str]) -> bytes:
-    """Pack the sources: sorted, of one time and one mode; the entry is stored, so that Python reads it without zlib."""
+    """Pack the sources: sorted, with one time and one mode; the entry is uncompressed, so that Python needs no zlib."""
     return _packed(tuple(sorted(sources.items())))
 
 
@@ -70,12 +71,12 @@ def _packed(sources: tuple[tuple[str, str], ...]) -> bytes:
     with zipfile.ZipFile(packed, "w") as made:
         for name, text in sources:
             entry = zipfile.ZipInfo(name, _OLDEST)
-            entry.create_system, entry.external_attr = 3, _READABLE  # Unix, wherever it is made
+            entry.create_system, entry.external_attr = 3, _READABLE  # Unix, on any machine
             how = zipfile.ZIP_STORED if name == ENTRY else zipfile.ZIP_DEFLATED
             made.writestr(entry, text.encode(), how, 9)
     return packed.getvalue()
 
 
 def digest(sources: Mapping[str, str]) -> str:
-    """Return the digest of the pods' program, which they report, too (evidence, stage `start`)."""
+    """Return the digest of the pods' program, which they also report (evidence, stage `start`)."""
     return digest_of((name, text.encode()) for name, text in sources.items())

@@ -1,7 +1,7 @@
 """The manifest of one pod: a user's own job's, and a trial's, in which the probe only replaces the training program.
 
-Plain dicts, never text templates. What launches the pods changes three things and nothing else: the container's name,
-where its rank comes from, and its command.
+Plain dicts, never text templates. A launcher changes only three things: the container's name, the source of its rank,
+and its command.
 """
 
 from __future__ import annotations
@@ -24,37 +24,40 @@ APP = "app.kubernetes.io/name"
 OF_TRIAL = "seatrial"
 """The value of that label; objects of a user's own job have another one."""
 COMPONENT = "app.kubernetes.io/component"
-# Where the pod's own annotations are found, for Multus's entries once its networks are attached.
+# Mount path of the pod's own annotations, which have Multus's entries once its networks are attached.
 POD_INFO = "/seatrial-pod"
 _NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces", "k8s.ovn.org/pod-networks")
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-# How long a pod that is deleted, drained or preempted may still log: more than the probe needs (stages/run.py).
+# Seconds that a deleted, drained or preempted pod may still log: more than the probe needs (stages/run.py).
 GRACE_S = 10
 PROBE = ("python3", f"{MOUNT}/{ARCHIVE}")
 FILES = (ARCHIVE, TRIAL)
-"""The mounted keys of the ConfigMap: the state for `job attach` is not for the pods."""
+"""The mounted keys of the ConfigMap, without the state for `job attach`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodShape:
     """A launcher's requirements on its pods; the default is the Indexed Job's.
 
-    `rank` is the rank itself or the field path that holds it; empty where the program is reported otherwise.
+    `rank` is the rank itself or its field path; empty if another program provides it.
     """
 
-    container: str = ""  # nothing: as the job's ranks are called
+    container: str = ""  # empty: the job's component
     command: tuple[str, ...] = ()  # empty: the job's command
     rank: str = INDEX
     subdomain: bool = True  # pods are found through our own Service
     hostname: str = ""
     port_name: str = "rendezvous"
-    root_services: bool = False  # the program changes its user itself, as sshd does: default capabilities are kept
+    root_services: bool = False  # the program changes its user itself, like sshd: keep the default capabilities
     annotations: Mapping[str, str] = field(default_factory=dict)
     scheduler: str | None = None
 
 
 def labels(spec: JobSpec) -> dict[str, str]:
-    """Labels of all that belongs to a job; `instance` is the run, `managed-by` and `name` what a sweep may delete."""
+    """Return the labels of a job's objects.
+
+    `instance` is the run; `managed-by` and `name` limit the deletions of a sweep.
+    """
     return dict(spec.labels) | {
         APP: spec.app,
         COMPONENT: spec.component,
@@ -64,7 +67,7 @@ def labels(spec: JobSpec) -> dict[str, str]:
 
 
 def fixed_environment(spec: JobSpec) -> dict[str, str]:
-    """The variables of all pods: both rendezvous conventions, the run, NCCL's evidence, then the user's own.
+    """Return the variables of all pods: both rendezvous conventions, the run, NCCL's evidence, then the user's own.
 
     WORLD_SIZE is the number of *nodes*, as NVIDIA TAO's containers read it; the probe removes it before torchrun.
     """
@@ -81,7 +84,7 @@ def fixed_environment(spec: JobSpec) -> dict[str, str]:
 
 
 def environment(spec: JobSpec, rank: str = INDEX) -> list[Unstructured]:
-    """The container's environment: the variables of all pods, and those of each pod."""
+    """Return the container's environment: the variables of all pods, and those of each pod."""
     everywhere = fixed_environment(spec)
     user = {key: everywhere.pop(key) for key in [key for key in everywhere if key in spec.defaults | dict(spec.env)]}
     fields = dict(spec.fields)
@@ -92,15 +95,15 @@ def environment(spec: JobSpec, rank: str = INDEX) -> list[Unstructured]:
         fields = dict.fromkeys(("NODE_RANK", *(("PET_NODE_RANK",) if spec.pet else ())), rank) | fields
     entries += [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
     for number, item in enumerate(spec.credentials):
-        # Optional: the probe reports a missing part, which must not keep the pod from starting. The second name is one
-        # that no image sets: without the key an image's own ENV HF_TOKEN is in the first.
+        # Optional: the probe reports a missing part, which must not keep the pod from starting. The second name is set
+        # by no image: without the key, the first one may be an image's own ENV HF_TOKEN.
         source = {"secretKeyRef": {"name": item.secret, "key": item.key, "optional": True}}
         entries += [{"name": name, "valueFrom": source} for name in (item.env, OWN_NAME % number)]
     return entries + [{"name": key, "value": value} for key, value in user.items()]
 
 
 def template(spec: JobSpec, shape: PodShape | None = None) -> Unstructured:
-    """The pod, with the job's command or the probe as its program."""
+    """Return the pod, with the job's command or the probe as its program."""
     shape = shape or PodShape()
     pod: Unstructured = {"restartPolicy": "Never"}
     if shape.subdomain:
@@ -119,7 +122,7 @@ def template(spec: JobSpec, shape: PodShape | None = None) -> Unstructured:
     if apart := (anti_affinity(spec) if spec.anti_affinity and spec.nodes > 1 else {}) | _only_on(spec):
         pod["affinity"] = apart
     if spec.host_network:
-        # Without this policy a pod on the host's network asks the host's resolver, which knows no Services.
+        # Without this policy a pod on the host's network queries the host's resolver, which lacks Services.
         pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     optional = {
         "nodeSelector": dict(spec.node_selector),
@@ -129,7 +132,7 @@ def template(spec: JobSpec, shape: PodShape | None = None) -> Unstructured:
         "schedulerName": shape.scheduler or spec.scheduler_name,
         "priorityClassName": spec.priority_class,
         "serviceAccountName": spec.service_account,
-        # An init container that restarts is a native sidecar: it ends with the pod's main container.
+        # An init container that always restarts is a native sidecar: it ends with the pod's main container.
         "initContainers": [dict(item) | {"restartPolicy": "Always"} for item in spec.sidecars],
         "resourceClaims": [
             {"name": item.name, "resourceClaimTemplateName": claim_template(spec, item.name)} for item in spec.claims
@@ -143,14 +146,14 @@ def template(spec: JobSpec, shape: PodShape | None = None) -> Unstructured:
 
 
 def claim_template(spec: JobSpec, name: str) -> str:
-    """The name of the ResourceClaimTemplate behind one of the pod's claims."""
+    """Return the name of the ResourceClaimTemplate for one of the pod's claims."""
     return f"{spec.job_name}-{name}"
 
 
 def _only_on(spec: JobSpec) -> Unstructured:
-    """Keep the pods to the nodes that were named, else off those to avoid; the scheduler still decides.
+    """Restrict the pods to the named nodes, or exclude the avoided ones; the scheduler still decides.
 
-    A field term takes one name: terms are alternatives, the fields of one term all hold.
+    A field term takes one name: terms are alternatives, the fields of one term all apply.
     """
     if not spec.node_names and not spec.avoided:
         return {}
@@ -164,15 +167,15 @@ def _name(operator: str, name: str) -> Unstructured:
 
 
 def anti_affinity(spec: JobSpec) -> Unstructured:
-    """Keep the ranks of this run on different nodes; another run next to it is not a reason to wait."""
-    # Not what only starts the ranks (an MPIJob's launcher): it may be next to one.
+    """Keep the ranks of this run on different nodes; other runs do not affect it."""
+    # Excludes a pod that only starts the ranks (an MPIJob's launcher): it may share a node with one.
     selector = {"matchLabels": {LABEL_RUN: spec.run_id, COMPONENT: spec.component}}
     term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def container(spec: JobSpec, shape: PodShape) -> Unstructured:
-    """The container of a rank."""
+    """Return the container of a rank."""
     made: Unstructured = {
         "name": shape.container or spec.component,
         "image": spec.image,
@@ -183,7 +186,7 @@ def container(spec: JobSpec, shape: PodShape) -> Unstructured:
         "securityContext": _container_security(spec, shape),
         "volumeMounts": mounts(spec),
     }
-    if spec.command:  # its last words outlive its log; the probe writes its own
+    if spec.command:  # its last output outlives its log; the probe writes its own message
         made["terminationMessagePolicy"] = "FallbackToLogsOnError"
     if spec.env_secrets:
         made["envFrom"] = [{"secretRef": {"name": name}} for name in spec.env_secrets]
@@ -193,7 +196,7 @@ def container(spec: JobSpec, shape: PodShape) -> Unstructured:
 
 
 def mounts(spec: JobSpec) -> list[Unstructured]:
-    """The mounts of a rank's container."""
+    """Return the mounts of a rank's container."""
     made: list[Unstructured] = []
     if not spec.command:
         made.append({"name": "probe", "mountPath": MOUNT, "readOnly": True})
@@ -211,7 +214,7 @@ def mounts(spec: JobSpec) -> list[Unstructured]:
 
 
 def volumes(spec: JobSpec) -> list[Unstructured]:
-    """The pod's volumes."""
+    """Return the pod's volumes."""
     made: list[Unstructured] = []
     if not spec.command:
         items = [{"key": name, "path": name} for name in FILES]
@@ -238,7 +241,7 @@ def _asks_for_networks(spec: JobSpec) -> bool:
 
 
 def resources(spec: JobSpec) -> Unstructured:
-    """Requests and limits of one pod."""
+    """Return requests and limits of one pod."""
     # Extended resources and hugepages cannot be overcommitted: request and limit must be equal.
     exact = {name: str(amount) for name, amount in sorted(spec.extended.items())}
     exact |= {f"hugepages-{size}": amount for size, amount in sorted(spec.hugepages.items())}
@@ -249,7 +252,7 @@ def resources(spec: JobSpec) -> Unstructured:
 
 
 def pod_security(spec: JobSpec) -> Unstructured:
-    """As the restricted Pod Security Standard wants it, but for the user: stock training images run as root."""
+    """Return the settings of the restricted Pod Security Standard, except for the user: stock images run as root."""
     security: Unstructured = {"seccompProfile": {"type": spec.seccomp}} if spec.seccomp else {}
     if spec.run_as_user is not None:
         security |= {"runAsNonRoot": True, "runAsUser": spec.run_as_user}
@@ -257,7 +260,7 @@ def pod_security(spec: JobSpec) -> Unstructured:
 
 
 def _container_security(spec: JobSpec, shape: PodShape) -> Unstructured:
-    """Only the requested capabilities; a root sshd keeps the runtime's default capabilities, which it needs.
+    """Return only the requested capabilities; a root sshd keeps the runtime's default capabilities, which it needs.
 
     It changes root and user for every session (SYS_CHROOT, SETUID, SETGID: sshd(8), privilege separation).
     """

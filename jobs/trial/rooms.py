@@ -1,7 +1,7 @@
 """Whether a node has room for one pod of a job now, and if not, the obstacle.
 
-Rule: a node is judged by the first thing that keeps the pod away, so that one cause is one finding. The checks judge a
-trial's nodes by it, and the launcher a user's job before anything is created.
+A node is judged by its first obstacle, so that one cause is one finding. The checks apply this rule to a trial's nodes,
+and the launcher to a user's job before anything is created.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .job_spec import JobSpec
 CORDON = "node.kubernetes.io/unschedulable"
 """The taint that the control plane adds to a cordoned node; the cordon is the cause."""
 CLAIMED = "GPUs are claimed: only the scheduler knows the free ones"
-OPEN = "open to pods; how much of its CPUs and memory is free only the scheduler knows"
+OPEN = "open to pods; only the scheduler knows its free CPUs and memory"
 IN_USE = ("gpu.taken", "gpu.held-by-slurm", "quota.in-use")
 """Faults that only report GPUs or a quota in use: a full cluster is not at fault."""
 SLURM = "NodeSet/"
-"""The owner of Slinky's Slurm workers: their pods reserve whole nodes, whether Slurm has jobs for them or not."""
+"""The owner of Slinky's Slurm workers: their pods reserve whole nodes, whether or not Slurm has jobs for them."""
 _SHOWN = 3
 
 
@@ -37,7 +37,7 @@ class Room:
 
 
 def room_on(cluster: Inventory, node: Node, spec: JobSpec) -> Room:
-    """Judge one node by the first thing that keeps the pod away."""
+    """Judge one node by the first obstacle to the pod."""
     resource = spec.gpu_resource if spec.gpus_per_node else ""
     offered, free = node.allocatable.get(resource, 0), cluster.free(node, resource)
     observed = f"{free} of {offered} free" if resource else CLAIMED if spec.claims else OPEN
@@ -66,18 +66,21 @@ def holders(pods: Sequence[PodUse], resource: str) -> str:
     for pod in pods:
         holder = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"
         if pod.app == "seatrial":
-            holder += f", a trial of seatrial {pod.runner or 'that is going on or was killed'}"
+            holder += f", a trial of seatrial {pod.runner or 'that is in progress or was killed'}"
         counts[holder] += pod.requests.get(resource, 0)
     return "in use by other workloads: " + first_of((f"{holder} ({n})" for holder, n in counts.most_common()), _SHOWN)
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Unstructured]) -> bool:
-    """Return whether a taint keeps no pod with these tolerations away (PreferNoSchedule never does)."""
+    """Return whether a taint does not exclude pods with these tolerations (PreferNoSchedule never does)."""
     return taint.effect not in ("NoSchedule", "NoExecute") or any(_tolerates(t, taint) for t in tolerations)
 
 
 def _tolerates(toleration: Unstructured, taint: Taint) -> bool:
-    """Match as https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/ describes."""
+    """Return whether a toleration matches a taint.
+
+    https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+    """
     effect, key = toleration.get("effect"), toleration.get("key")
     if effect and effect != taint.effect:
         return False

@@ -24,7 +24,7 @@ from .parts import (
 
 PREFIX = "seatrial-"
 PROGRAMS = ("auto", "torch", "nccl-tests")
-# The logging of every rank, so that its transport can be judged (the NCCL user guide's environment variables).
+# NCCL's log settings for every rank, so that its transport can be judged (the NCCL user guide's environment variables).
 _NCCL_EVIDENCE = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"}
 
 
@@ -40,7 +40,7 @@ class TrialSpec(JobSpec):
     deadlines: Deadlines = field(default_factory=Deadlines)
     attempt: int = 1
     s3: tuple[S3, ...] = ()
-    burst_bytes: int = 0  # bytes that every rank writes at once, as a checkpoint does
+    burst_bytes: int = 0  # written by every rank at once, like a checkpoint
     network: NetworkSpec | None = None
     endpoints: tuple[Endpoint, ...] = ()
     program: str = "auto"  # auto | torch | nccl-tests: the program of the collectives
@@ -54,39 +54,42 @@ class TrialSpec(JobSpec):
     def job_name(self) -> str:
         """The common name of the Job, the Service and the ConfigMap; unique for each attempt.
 
-        Names of an earlier attempt may still be answered with its pods' addresses, for as long as a cache keeps them.
+        A DNS cache may still resolve names of an earlier attempt to its pods' addresses.
         """
         return PREFIX + self.run_id + (f"-{self.attempt}" if self.attempt > 1 else "")
 
     @property
     def app(self) -> str:
-        """`cleanup` deletes a trial's objects."""
+        """The label of objects that `cleanup` deletes."""
         return "seatrial"
 
     @property
     def component(self) -> str:
-        """Its ranks are called so."""
+        """The label of a rank, and the name of its container."""
         return "trial"
 
     @property
     def active_s(self) -> int:
-        """Time to start and to probe; Volcano's pods wait as pods, Kueue's job is suspended meanwhile."""
+        """Time to start and to probe, plus time in Volcano's queue.
+
+        Volcano's pods exist while they wait; a job in Kueue is suspended meanwhile, which does not count.
+        """
         waits = self.queue is not None and self.queue.kind == "volcano"
         return int(self.deadlines.job_s + (self.deadlines.queue_s if waits else 0))
 
     @property
     def kept_s(self) -> int:
-        """For `job attach`."""
+        """The time to live, within which `job attach` can read the trial."""
         return int(self.deadlines.ttl_s)
 
     @property
     def lease_s(self) -> float:
-        """A trial without a watcher is a leftover."""
+        """The lease duration; a trial without a watcher is a leftover."""
         return self.deadlines.lease_s
 
     @property
     def outlives_pods(self) -> bool:
-        """A sweep continues with the rest."""
+        """Whether the job is a sweep, which continues with the remaining pods."""
         return self.sweep is not None
 
     @property
@@ -101,7 +104,7 @@ class TrialSpec(JobSpec):
 
     @property
     def fixed(self) -> dict[str, str]:
-        """Each line of evidence carries its run."""
+        """The run, which each line of evidence contains."""
         return {"SEATRIAL_RUN": self.run_id}
 
     @property
@@ -115,12 +118,12 @@ class TrialSpec(JobSpec):
 
     @property
     def handed_over(self) -> tuple[str, ...]:
-        """The probe looks for the credentials of buckets."""
+        """The variables of the buckets' credentials, which the probe examines."""
         return tuple(dict.fromkeys(name for item in self.s3 for name in item.names))
 
     @property
     def gpu_kind(self) -> str:
-        """Which vendor's tools the probe shall ask."""
+        """The vendor of the tools that the probe calls."""
         if self.gpu_resource.startswith("amd.com/") or any("amd.com" in item.device_class for item in self.claims):
             return "amd"
         return "nvidia" if self.gpus_per_node else "none"

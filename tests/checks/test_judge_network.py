@@ -65,7 +65,7 @@ def test_the_best_moment_is_held_against_the_floor(world, spec, h100):
     assert faults(rate_findings(world, spec, h100)) == [("gpu-node-1 -> gpu-node-0", "network.slow")]
     one.update(peak_gbit_s=None, throughput_gbit_s=None, error="the connection stalled after 65536 bytes")
     assert faults(rate_findings(world, spec, h100)) == [("gpu-node-1 -> gpu-node-0", "network.slow")]
-    one.update(error="it did not say where it listens")
+    one.update(error="it did not report its ports")
     assert unclear(rate_findings(world, spec, h100)) == ["gpu-node-1 -> gpu-node-0"]
 
 

@@ -341,15 +341,15 @@ def test_its_metrics_are_not_pushed(tmp_path: Any, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("kubernetes.io/hostname", "is of Kubernetes"),  # a label of all nodes: pods are bound by it
-        ("node-role.kubernetes.io/control-plane", "is of Kubernetes"),
-        ("node.kubernetes.io/not-ready", "is of Kubernetes"),
-        ("topology.k8s.io/zone", "is of Kubernetes"),
-        ("seatrial/trial", "a mark of a result"),
-        ("seatrial/action", "a mark of a result"),
-        ("seatrial/new=true:NoSchedule", "no key"),
-        ("a,b", "no key"),
-        ("seatrial/", "no key"),
+        ("kubernetes.io/hostname", "belongs to Kubernetes"),  # on all nodes: without it no pod is bound
+        ("node-role.kubernetes.io/control-plane", "belongs to Kubernetes"),
+        ("node.kubernetes.io/not-ready", "belongs to Kubernetes"),
+        ("topology.k8s.io/zone", "belongs to Kubernetes"),
+        ("seatrial/trial", "records a result"),
+        ("seatrial/action", "records a result"),
+        ("seatrial/new=true:NoSchedule", "not a key"),
+        ("a,b", "not a key"),
+        ("seatrial/", "not a key"),
     ],
 )
 def test_a_key_that_is_not_the_gates_own_is_refused(key: str, words: str, tmp_path: Any, capsys: Any) -> None:

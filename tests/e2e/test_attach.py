@@ -108,7 +108,7 @@ def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
     """Another namespace, another profile, no permissions, a foreign job; the trial keeps waiting."""
     job = detached(seatrial, healthy, tmp_path / "begun")
     for arguments, expected, reason in (
-        (("-n", "kube-system", job), 4, "in namespace kube-system, and no event of one"),
+        (("-n", "kube-system", job), 4, "in namespace kube-system, and no event of it"),
         (("--profile", "mine.yaml", job), 4, "they do not ask the same"),
         (("training",), 4, "there is no job training"),
     ):

@@ -156,7 +156,7 @@ def test_cleanup_keeps_a_living_run_deletes_a_killed_one_and_touches_nothing_for
     done = seatrial("cleanup", "--kubeconfig", str(served))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("kept job/seatrial-")
-    assert "its run is going on" in done.stdout
+    assert "its run is in progress" in done.stdout
     assert len(labelled(kube)) == 5
     process.kill()
     process.communicate()

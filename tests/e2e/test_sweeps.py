@@ -62,7 +62,9 @@ def test_a_sweep_whose_leader_was_taken_away_goes_on(sweep, tmp_path):
 def test_a_node_whose_pod_is_preempted_while_it_trains_trains_when_it_is_back(sweep, tmp_path):
     """A preempted pod's steps were interrupted; the replacement pod's single-node tests start from the beginning."""
     file = tmp_path / "preempted.yaml"
-    file.write_text(WORLD.format(breaks="one pod", world="happens: [{do: preempt, index: 3, says: nodes are here}]"))
+    file.write_text(
+        WORLD.format(breaks="one pod", world="happens: [{do: preempt, index: 3, says: nodes are connected}]")
+    )
     code, record, said = sweep(file, "--training")
     assert (code, record["verdict"], len(record["sweep"]["proven"])) == (0, "go", 8), said
 
@@ -216,7 +218,7 @@ world:
     pretrain:
       {kind: Deployment, namespace: research, image: "r.example/p:1", replicas: 1, nodes: [gpu-node-3],
        requests: {nvidia.com/gpu: "8", cpu: "96"}}
-  happens: [{do: delete, index: 0, says: nodes are here}]
+  happens: [{do: delete, index: 0, says: nodes are connected}]
 """
 
 

@@ -58,7 +58,7 @@ def test_gpus_of_a_trial_that_goes_on_are_in_use(first, tmp_path):
     finally:
         renewal.stop()
     assert (code, record["cleaned"], record["leftovers"]) == (10, [], [])
-    assert all("a trial of seatrial that is going on, held by" in finding["observed"] for finding in findings)
+    assert all("a trial of seatrial that is in progress, held by" in finding["observed"] for finding in findings)
     assert left_over(kube)
 
 

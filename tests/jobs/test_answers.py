@@ -58,7 +58,7 @@ def test_another_kind_or_a_list_without_items_is_no_list_of_nodes(kube: Kube, ap
 def test_nothing_is_free_where_the_pods_are_not_reported(kube: Kube, api: FakeApi) -> None:
     """The node list is valid, but the pod list has another kind: that does not show a cluster without GPU holders."""
     api.answer = lambda asked: (200, {}, NODES if asked.path.endswith("nodes") else {"kind": "Status", "items": []})
-    with pytest.raises(Unreachable, match="the answer is a Status, and no list of pods"):
+    with pytest.raises(Unreachable, match="the answer is a Status, not a list of pods"):
         Inventory.read(kube)
 
 
@@ -186,8 +186,8 @@ def test_what_a_real_api_server_wrote_is_read() -> None:
 @pytest.mark.parametrize(
     ("token", "items", "said"),
     [
-        (lambda _: "same", lambda n: [pod(f"p{n}")], "goes round"),
-        (str, lambda _: [pod("same")], "goes round"),
+        (lambda _: "same", lambda n: [pod(f"p{n}")], "repeats"),
+        (str, lambda _: [pod("same")], "repeats"),
         (str, lambda _: [], "3 empty pages"),
         (str, lambda n: [pod(f"p{n}-{i}") for i in range(500)], "more than 2000 objects"),
     ],

@@ -95,7 +95,7 @@ def test_deep_nesting_is_no_crash():
 @pytest.mark.parametrize(
     ("api", "name", "said"),
     [
-        (Api(packed({})), "training", "there is no job training in namespace ns, and no event of one"),
+        (Api(packed({})), "training", "there is no job training in namespace ns, and no event of it"),
         (Api(), NAME, "has no record of the run"),
         (Api(packed({}), **{"app.kubernetes.io/managed-by": "helm"}), NAME, "is not a trial of seatrial"),
         (Api(packed({}), **{"app.kubernetes.io/instance": "xyz"}), NAME, "is not a trial of seatrial"),
@@ -112,7 +112,7 @@ def test_a_job_that_was_there_is_distinguished_from_one_that_never_was():
     api = Api(packed({}))
     completed = {"reason": "Completed", "message": "Job completed", "lastTimestamp": "2026-03-01T10:00:00Z"}
     api.events = [{**completed, "involvedObject": {"kind": "Pod", "name": "other"}}]
-    with pytest.raises(JobError, match="no event of one: there never was"):
+    with pytest.raises(JobError, match="no event of it: it never existed"):
         read(api, "other")
     api.events = [{**completed, "involvedObject": {"kind": "Job", "name": "other"}}]
     with pytest.raises(JobError, match=r"any more: .* last event is of 2026-03-01T10:00:00Z: Completed job/other"):

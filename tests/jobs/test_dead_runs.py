@@ -65,7 +65,7 @@ def test_a_dead_run_is_swept_and_a_living_one_never(kube, api, state):
     assert swept.deleted == ("job/seatrial-dead", "configmap/seatrial-dead")
     assert swept.left == ()
     assert len(swept.kept) == 1
-    assert swept.kept[0].startswith("job/seatrial-alive: its run is going on, held by ")
+    assert swept.kept[0].startswith("job/seatrial-alive: its run is in progress, held by ")
     assert sorted(cluster.objects) == [url for url in sorted(cluster.objects) if "alive" in url]
     assert len(cluster.objects) == 2
 
@@ -182,8 +182,8 @@ def held_by(*pods):
 @pytest.mark.parametrize(
     ("annotations", "watched", "said"),
     [
-        (record(1), True, "that is going on, held by "),
-        (record(1), False, "that is going on or was killed (held by "),
+        (record(1), True, "that is in progress, held by "),
+        (record(1), False, "that is in progress or was killed (held by "),
         (record(1, released=True), True, "that was detached (seatrial job attach seatrial-r1)"),
         ({}, True, ""),
     ],
@@ -194,7 +194,7 @@ def test_who_holds_gpus_is_reported_by_the_lease_of_the_run(kube, api, annotatio
     cluster.add("jobs", "r1", group="batch", metadata={"annotations": annotations})
     (pod,) = with_runners(kube, held_by(("ns", "Job/seatrial-r1", "seatrial")), watched=watched).pods
     assert pod.runner.startswith(said) and bool(pod.runner) == bool(said)
-    assert f"a trial of seatrial {said or 'that is going on or was killed'}" in holders([pod], "nvidia.com/gpu")
+    assert f"a trial of seatrial {said or 'that is in progress or was killed'}" in holders([pod], "nvidia.com/gpu")
 
 
 def test_only_trials_of_our_namespace_are_asked_about(kube, api):

@@ -96,7 +96,7 @@ def test_a_stage_that_is_refused_is_not_there_and_the_rank_is_not_complete():
     assert (list(evidence.stages), evidence.complete, evidence.problem) == (
         ["end"],
         False,
-        "not as the probe says it: dns.peers is the number 7, not a list",
+        "not in the probe's format: dns.peers is the number 7, not a list",
     )
     assert evidence.seconds == {}
     assert set(BLANK) - {"of a later release", "collective.ring", "collective.node"} <= set(STAGES)

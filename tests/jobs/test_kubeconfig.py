@@ -228,7 +228,7 @@ def test_in_a_pod_the_service_account_is_used(tmp_path, monkeypatch):
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     source = module.locate(None, None, None)
     assert (source.server, source.namespace, source.paths) == ("https://[fd00::1]:443", "tao", "")
-    with pytest.raises(ConfigError, match="only this pod's service account"):
+    with pytest.raises(ConfigError, match="only its service account"):
         module.locate(None, "prod", None)
 
 

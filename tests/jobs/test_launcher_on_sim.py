@@ -317,5 +317,5 @@ def test_a_queue_that_stays_full_is_no_fault_of_the_cluster(cluster):
     )
     result = Launcher(cluster).run(asked, {"__main__.py": PROBE})
     assert (result.analysis.fault, result.analysis.err_class) == ("job.start-timeout", None)
-    assert "its queue has not let it start" in result.analysis.suggestion
+    assert "its queue has not admitted it" in result.analysis.suggestion
     assert left_over(cluster) == []

@@ -93,7 +93,7 @@ def test_ranks_are_found_by_the_names_that_their_operator_gives(launcher, names)
         ({"launcher": "pytorchjob", "nodes": 3}, "can span 2 nodes, not 3"),
         ({"launcher": "trainjob", "queue": Queue(kind="volcano")}, "Trainer makes the PodGroup itself"),
         ({"seccomp": "None"}, "unknown seccomp"),
-        ({"gpu_resource": ""}, "nothing would bring a GPU"),
+        ({"gpu_resource": ""}, "the pods would have no GPU"),
         ({"storage": (StorageSpec(name="a", path="/x"), StorageSpec(name="b", path="/x"))}, "the same name or path"),
     ],
 )

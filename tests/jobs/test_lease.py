@@ -86,7 +86,7 @@ def test_a_wrong_clock_here_neither_steals_nor_waits(kube: Kube, skew: float, mo
     monkeypatch.setattr("jobs.cluster.client.lease.time.time", lambda: real() + skew)
     monkeypatch.setattr(kube, "server_time_skew", lambda: -skew)
     kube.patch(PATH, {"spec": {"holderIdentity": "live", "renewTime": moment(-30)}})
-    with pytest.raises(HeldError, match=r"runs out in (29|30) s"), Lease(kube, NAME, "two"):
+    with pytest.raises(HeldError, match=r"expires in (29|30) s"), Lease(kube, NAME, "two"):
         pass
     kube.patch(PATH, {"spec": {"renewTime": moment(-70)}})
     with Lease(kube, NAME, "two"):

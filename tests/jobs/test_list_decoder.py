@@ -79,6 +79,6 @@ def test_a_list_whose_kind_comes_last_is_read_all_the_same(kube, api):
 def test_a_wrong_answer_is_not_asked_for_again(kube, api):
     """A response of another kind is reported at once; a truncated one is requested again."""
     api.answer = lambda _: (200, {}, b'{"kind":"PodList","items":[]}')
-    with pytest.raises(Unreachable, match="no list of nodes"):
+    with pytest.raises(Unreachable, match="not a list of nodes"):
         kube.list(path("nodes"))
     assert len(api.asked) == 1

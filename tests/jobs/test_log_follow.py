@@ -185,7 +185,7 @@ def test_a_refusal_that_lasts_names_the_right_that_is_missing(kube, api, tmp_pat
     api.answer = lambda _: (403, {}, {"reason": "Forbidden", "message": "pods/log is forbidden"})
     follower = follow(kube, tmp_path, finished=lambda: len(api.asked) > 2)
     assert follower.join(HANG_S)
-    assert "pods/log is forbidden" in follower.problem and "the right to get pods/log is missing" in follower.problem
+    assert "pods/log is forbidden" in follower.problem and "no permission to get pods/log" in follower.problem
     assert 3 <= len(api.asked) < 10
 
 

@@ -106,8 +106,8 @@ def test_what_is_created_is_what_the_documents_describe():
 @pytest.mark.parametrize(
     ("asked", "text", "err_class"),
     [
-        ({"num_nodes": 3}, "3 x 8 nvidia.com/gpu were asked for, and there is room for 2", "ERR_PROGRAM"),
-        ({"gpu_count": 16}, "1 x 16 nvidia.com/gpu were asked for, and there is room for 0", "ERR_PROGRAM"),
+        ({"num_nodes": 3}, "3 x 8 nvidia.com/gpu were requested, and there is room for 2", "ERR_PROGRAM"),
+        ({"gpu_count": 16}, "1 x 16 nvidia.com/gpu were requested, and there is room for 0", "ERR_PROGRAM"),
         ({"node_selector": {"pool": "x"}}, "of 2 nodes none has pool=x (no node has that label)", "ERR_PROGRAM"),
         ({"node_selector": {"kubernetes.io/arch": "x"}}, "(there is amd64)", "ERR_PROGRAM"),
         ({"rdma": {"rdma/typo": 1}}, "0 of 0 rdma/typo free", "ERR_PROGRAM"),

@@ -245,7 +245,7 @@ def test_of_two_who_take_it_at_the_same_moment_one_is_refused(kube, api):
         meta["annotations"][ANNOTATION], meta["resourceVersion"] = foreign, "7"
 
     there = Leased(api, released(), other)
-    with pytest.raises(Watched, match="another process took it at this moment: held by other_1"), taken(kube, URL):
+    with pytest.raises(Watched, match="another process has just taken it: held by other_1"), taken(kube, URL):
         pytest.fail("taken twice")
     assert there.lease.holder == "other_1"
     there = Leased(api, released(), lambda meta: meta.update(resourceVersion="9"))

@@ -29,7 +29,7 @@ class Kube:
     ("answer", "said"),
     [
         (NotFound("x", status=404), "deleted by others while"),
-        ("2026-11-22T10:00:40Z", "made anew at 2026-11-22T10:00:40Z while"),
+        ("2026-11-22T10:00:40Z", "recreated by others at 2026-11-22T10:00:40Z while"),
         ("2026-11-22T09:59:58Z", ""),
         ("2026-11-22T10:00:03Z", ""),  # the Training Operator creates it after the pods
         (Forbidden("x", status=403), ""),

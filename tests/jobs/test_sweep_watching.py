@@ -142,7 +142,7 @@ def test_lines_that_come_twice_are_counted_once(sweep):
     [
         (line(1, "sweep.round.1", {**ROUND, "number": 7}), "line 1 of the evidence was sent twice, and differs"),
         (line(4, "sweep.round.1", ROUND), "stage sweep.round.1 was reported twice"),
-        (line(4, "sweep.round.2", {"tests": "none"}), "not as the probe says it"),
+        (line(4, "sweep.round.2", {"tests": "none"}), "not in the probe's format"),
     ],
 )
 def test_a_log_that_contradicts_itself_is_no_whole_sweep(sweep, more, problem):

@@ -99,7 +99,7 @@ def test_half_a_gang_says_which_rank_waits_and_which_gpus_are_held_for_it(health
     assert analysis["err_class"] == "ERR_PROGRAM" and "3 x 8 nvidia.com/gpu" in analysis["suggestion"]
     waiting = next(each for each in answer["replicas"] if each["phase"] == "Pending")
     assert any(f"1 of 3 ranks ({waiting['index']}) waits" in line for line in answer["standing"])
-    assert "16 GPUs are held by ranks" in text and "no gang admission" in text
+    assert "16 GPUs are held by ranks" in text and "no gang scheduling" in text
     assert (explained, document["verdict"], document["failure_class"]) == (1, "no-go", "program")
     assert document["standing"]["ranks"][-2:] == answer["standing"][-2:]
     gone(healthy, "half")

@@ -243,7 +243,7 @@ def test_a_neighbour_that_is_busy_for_too_long_is_named(play: Any, monkeypatch: 
     monkeypatch.setattr(Posts, "of", deaf)
     low, high = play({"mlx5_0": {}}, {"mlx5_0": {}})
     for data, peer in ((low, 1), (high, 0)):
-        assert data["left_out"] == [{"peer": peer, "why": "it was not through with its other neighbour in time"}]
+        assert data["left_out"] == [{"peer": peer, "why": "it had not finished with its other neighbour in time"}]
         assert (data["writes"], data["status"]) == ([], "failed")
 
 
@@ -311,7 +311,7 @@ def test_what_a_pod_that_is_to_end_takes_with_it_is_no_error_of_the_link(
     low, _ = play({"mlx5_0": {"writes": {"says": "Completion with error at client\nFailed status 12"}}}, {"mlx5_0": {}})
     errors = [each["error"] for each in low["writes"]]
     assert errors
-    assert all("a pod was to end" in error for error in errors) if gone != "nobody" else "status 12" in errors[0]
+    assert all("a pod was terminating" in error for error in errors) if gone != "nobody" else "status 12" in errors[0]
 
 
 def test_what_hangs_is_ended_and_the_time_of_all_is_bounded(play: Any) -> None:

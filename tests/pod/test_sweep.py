@@ -175,8 +175,8 @@ NEVER_GO = {
     "all dead": (16, lambda *_: 0.0, 99, "alone"),
     "all pairs dead": (16, lambda t, _: 100.0 if len(t) == 1 else 0.0, 99, "no pair passed"),
     "all below the floor": (16, lambda *_: 10.0, 99, "alone"),
-    "nothing ran": (16, lambda *_: 100.0, 0, "not at its end"),
-    "ended early": (16, lambda *_: 100.0, 2, "not at its end"),
+    "nothing ran": (16, lambda *_: 100.0, 0, "not complete"),
+    "ended early": (16, lambda *_: 100.0, 2, "not complete"),
     "a silent agent": (
         16,
         lambda t, _: Result("measured", 100.0, (), tuple(n for n in t if n != "n003")),

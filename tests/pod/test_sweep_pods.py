@@ -335,7 +335,7 @@ def test_who_was_busy_is_not_waited_for_and_taken_in_when_it_comes(fleet, trial)
     trial["sweep"].update(nodes=trial["sweep"]["nodes"][:3], settle_s=HANG_S)
     for rank in range(3):
         fleet.start(rank)
-    lines = heard(fleet, 0, "3 of 3 nodes are here")
+    lines = heard(fleet, 0, "3 of 3 nodes are connected")
     fleet.start(3)
     rest, _ = fleet.processes[0].communicate(timeout=HANG_S)
     stages = fleet.evidence(b"".join(lines) + rest, 0)
@@ -358,7 +358,7 @@ def test_a_pod_that_dies_is_left_out_and_the_rest_goes_on(fleet):
     """After kill -9 of one agent during a test its partner is not at fault."""
     for rank in range(4):
         fleet.start(rank)
-    lines = heard(fleet, 0, "nodes are here")
+    lines = heard(fleet, 0, "nodes are connected")
     fleet.processes[3].send_signal(signal.SIGKILL)
     rest, _ = fleet.processes[0].communicate(timeout=HANG_S)
     stages = fleet.evidence(b"".join(lines) + rest, 0)
@@ -390,7 +390,7 @@ def test_agents_end_when_the_coordinator_is_killed(fleet):
     file.write_text(file.read_text().replace(f"LOST_S = {agent.LOST_S}", "LOST_S = 15.0"))
     for rank in range(4):
         fleet.start(rank)
-    heard(fleet, 0, "nodes are here")
+    heard(fleet, 0, "nodes are connected")
     fleet.processes[0].send_signal(signal.SIGKILL)
     for rank in range(1, 4):
         fleet.processes[rank].communicate(timeout=HANG_S)
@@ -401,7 +401,7 @@ def test_agents_end_when_the_coordinator_is_asked_to(fleet):
     """SIGTERM to rank 0: it prints its results, ends with 143, and the others end without a signal."""
     for rank in range(4):
         fleet.start(rank)
-    lines = heard(fleet, 0, "nodes are here")
+    lines = heard(fleet, 0, "nodes are connected")
     fleet.processes[0].send_signal(signal.SIGTERM)
     rest, _ = fleet.processes[0].communicate(timeout=HANG_S)
     assert fleet.processes[0].returncode == 143

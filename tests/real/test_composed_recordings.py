@@ -124,7 +124,7 @@ def test_no_room_after_an_interruption_is_of_the_interruption():
     case = case_of("25b-preempted")
     outcome = play(case, then=case_of("08-selector"))
     assert not wrong(case, outcome), outcome
-    assert "tried again" in outcome.observed
+    assert "retry: " in outcome.observed
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_second_job_that_is_refused_is_of_the_interruption(monkeypatch):
     case = case_of("25b-preempted")
     outcome = play(case, with_more(namespace_goes(case, taken(case) - 0.1)))
     assert not wrong(case, outcome) and outcome.attempts == 1, outcome
-    assert "could not be tried again" in outcome.observed and "being terminated" in outcome.observed
+    assert "the retry failed" in outcome.observed and "being terminated" in outcome.observed
 
 
 def test_ranks_that_vanished_before_the_end_keep_their_nodes():
@@ -260,7 +260,7 @@ def test_what_cannot_be_tried_again_is_reported_as_the_interruption():
     case = case_of("25b-preempted")
     outcome = play(case, cut(4.045, 30.0, too_old=True))
     assert not wrong(case, outcome), outcome
-    assert "could not be tried again" in outcome.observed
+    assert "the retry failed" in outcome.observed
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------

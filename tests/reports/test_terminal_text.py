@@ -38,13 +38,13 @@ LONG = (
 FAILED = check(
     "job.started",
     Outcome.FAILED,
-    reason=f"pod-1: {LONG} {LONG}, expected a node takes the pod",
+    reason=f"pod-1: {LONG} {LONG}, expected the pod is bound to a node",
     findings=(
         Finding(
             subject="seatrial-abc-1-xyz",
             ok=False,
             observed=LONG,
-            expected="a node takes the pod",
+            expected="the pod is bound to a node",
             fault="job.unschedulable",
         ),
     ),

@@ -1,1 +1,1 @@
-"""The API client: its connections, its answers, its errors."""
+"""The API client: connections, responses, errors."""

@@ -1,7 +1,7 @@
-"""Validates answers with status 200: the kind and form of objects and lists.
+"""Validation of responses with status 200: the kind and form of objects and lists.
 
-A proxy, a gateway or a broken server may answer 200 with something else. Read leniently that would be an empty cluster:
-no nodes, or no pod that holds a GPU. It is not an answer, and raises Unreachable.
+A proxy, a gateway or a broken server may answer 200 with other content. Read leniently, that would be an empty cluster:
+no nodes, or no pod that holds a GPU. Such a response raises Unreachable.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _EMPTY_PAGES = 3
 
 
 def resource_of(url_path: str) -> tuple[str, bool]:
-    """Return the resource that a path is about and whether it names one object; ("", False) for discovery and others.
+    """Return a path's resource and whether it names one object; ("", False) for discovery and others.
 
-    /api/v1/namespaces/ns/pods/p/log is about pods, /api/v1/namespaces/ns about namespaces.
+    The resource of /api/v1/namespaces/ns/pods/p/log is pods, that of /api/v1/namespaces/ns is namespaces.
     """
     root, *parts = url_path.strip("/").split("/")
     parts = parts[1:] if root == "api" else parts[2:] if root == "apis" else []
@@ -58,7 +58,7 @@ def the_object(answer: Any, url_path: str, where: str) -> Any:
 
 
 def same_kind(answer: Any, sent: Any, where: str) -> Any:
-    """Return the answer to a create if it is of the kind that was sent."""
+    """Return the response to a create if it is of the kind that was sent."""
     kind = sent.get("kind") if isinstance(sent, dict) else None
     if kind and (not isinstance(answer, dict) or answer.get("kind") != kind):
         raise Unreachable(f"{where}: a {kind} was sent, the answer is {_a(answer)}")
@@ -69,7 +69,7 @@ def same_kind(answer: Any, sent: Any, where: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """One page of a list: its objects as they were read, each with its key; the token of the next page."""
+    """One page of a list: its converted objects, each with its key, and the token of the next page."""
 
     items: list[tuple[str, T]]
     token: str = ""
@@ -96,13 +96,13 @@ def read_page(data: bytes, url_path: str, where: str, read: Callable[[Any], T]) 
 
 
 def _kind_of_items(answer: Any, url_path: str, where: str) -> str:
-    """Return the kind of the objects of a list; '' where the path is about no resource."""
+    """Return the kind of the objects of a list; '' if the path names no resource."""
     if not isinstance(answer, dict):
         raise Unreachable(f"{where}: the response is not a list")
     resource, _ = resource_of(url_path)
     kind = str(answer.get("kind") or "")
     if resource and not (kind.endswith("List") and is_of(kind.removesuffix("List"), resource)):
-        raise Unreachable(f"{where}: the answer is {_a(answer)}, and no list of {resource}")
+        raise Unreachable(f"{where}: the answer is {_a(answer)}, not a list of {resource}")
     return kind.removesuffix("List") if resource else ""
 
 
@@ -117,9 +117,9 @@ def _decoded_items(answer: Any, url_path: str, where: str) -> list[Any]:
 
 
 def _is_sound(item: Any, number: int, kind: str, where: str) -> bool:
-    """Return whether to read an object of a list; raises if it is not a valid answer.
+    """Return whether an object of a list is readable; raise Unreachable if it is not a valid object.
 
-    An event only adds to the evidence: an unreadable one counts as dropped.
+    Events only supplement the evidence: an unreadable event is dropped.
     """
     if not kind:
         return True
@@ -132,7 +132,7 @@ def _is_sound(item: Any, number: int, kind: str, where: str) -> bool:
 
 
 def watched(item: Unstructured, url_path: str, where: str) -> bool:
-    """Return whether the object of a watch event is to be passed on; raises as the_object does."""
+    """Return whether to pass on the object of a watch event; raise Unreachable as the_object does."""
     resource, _ = resource_of(url_path)
     if not resource:
         return True
@@ -145,13 +145,13 @@ def watched(item: Unstructured, url_path: str, where: str) -> bool:
 
 
 def named(item: Unstructured) -> bool:
-    """Return whether an object has a name, as everything that is stored does."""
+    """Return whether an object has a name, as every stored object does."""
     meta = item.get("metadata")
     return isinstance(meta, dict) and isinstance(meta.get("name"), str) and bool(meta["name"])
 
 
 class Pages:
-    """Counts the pages of one list, so that a list that never ends does end, and that no object is in it twice."""
+    """A counter of the pages of one list, which stops endless lists and drops repeated objects."""
 
     def __init__(self, where: str, deadline_s: float) -> None:
         self._where = where
@@ -167,10 +167,10 @@ class Pages:
         return self._begin + self._deadline_s - time.monotonic()
 
     def turn(self, page: Page[T]) -> list[T]:
-        """Note a page; return its objects without those that were in the list before.
+        """Count a page; return its objects without those of earlier pages.
 
-        Pages may overlap where a server or a cache continues with another view. Raises Unreachable where the list goes
-        round or has no end.
+        Pages may overlap where a server or a cache continues with another view. Raises Unreachable for a list that
+        repeats pages or does not end.
         """
         self._pages += 1
         self._objects += len(page.items)
@@ -178,13 +178,13 @@ class Pages:
         fresh = [item for key, item in page.items if self._is_new(key)]
         if not page.token:
             return fresh
-        # Pages are in the order of keys: no page begins, or is continued, as an earlier one was.
+        # Pages are ordered by key: no page starts, or is continued, at the same key as an earlier one.
         marks = {f"continue {page.token}"} | {f"first {key}" for key, _ in page.items[:1] if key}
         if marks & self._marks:
-            raise Unreachable(f"{self._where}: the list goes round, page {self._pages} was there{self._so_far()}")
+            raise Unreachable(f"{self._where}: the list repeats: page {self._pages} came before{self._so_far()}")
         self._marks |= marks
         if self._empty >= _EMPTY_PAGES:
-            raise Unreachable(f"{self._where}: the list does not end: {self._empty} empty pages and more to come")
+            raise Unreachable(f"{self._where}: the list does not end: {self._empty} empty pages, and more follow")
         if self._objects > MOST_OBJECTS:
             raise Unreachable(f"{self._where}: the list does not end: more than {MOST_OBJECTS} objects")
         if self.left_s <= 0:
@@ -197,7 +197,7 @@ class Pages:
         return is_new
 
     def overdue(self) -> Unreachable:
-        """Report that the list took too long."""
+        """Return the error for a list that exceeded its deadline."""
         took = time.monotonic() - self._begin
         return Unreachable(f"{self._where}: the list had not ended after {took:.0f} s{self._so_far()}")
 

@@ -1,7 +1,7 @@
 """Credentials and TLS of a kubeconfig or a service account, read by the official client.
 
-The only module that imports `kubernetes`, and only when a cluster is really meant: its ApiClient does authentication
-(certificates, tokens, exec plugins) and TLS.
+The only module that imports `kubernetes`, and only when a cluster is accessed. The official ApiClient handles
+authentication (certificates, tokens, exec plugins) and TLS.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EXEC_PLUGIN_S = 60.0
 
 
 def api_client(source: ClusterSource) -> Any:
-    """Let the official client read credentials and TLS settings; everything it objects to becomes a ConfigError."""
+    """Let the official client read credentials and TLS settings; convert each of its errors into a ConfigError."""
     from kubernetes import client, config  # noqa: PLC0415  (0.2 s, only when a cluster is meant)
 
     settings = client.Configuration()
@@ -30,7 +30,7 @@ def api_client(source: ClusterSource) -> Any:
     settings.keep_alive = True
     settings.connection_pool_maxsize = POOL
     problems: list[str] = []
-    # Annotated: the client is only partly typed.
+    # Annotated because the client is only partly typed.
     load_file: Any = config.load_kube_config
     load_account: Any = config.load_incluster_config
 
@@ -44,7 +44,7 @@ def api_client(source: ClusterSource) -> Any:
             except Exception as error:  # noqa: BLE001  (ConfigException, KeyError, binascii.Error, ... of foreign data)
                 problems.append(f"{type(error).__name__}: {error}")
 
-    # An exec plugin may wait for a browser or a dead network for ever; it must not take us with it.
+    # An exec plugin may wait for a browser or a dead network for ever; the thread bounds that wait.
     worker = threading.Thread(target=load, name="credentials", daemon=True)
     worker.start()
     worker.join(_EXEC_PLUGIN_S)
@@ -56,7 +56,7 @@ def api_client(source: ClusterSource) -> Any:
         raise ConfigError(f"{origin(source)}: credentials cannot be used{plugin}: {safe('; '.join(problems), 300)}")
     if is_loopback(source.server) and not source.own_proxy:
         settings.proxy = None  # HTTPS_PROXY from the environment cannot reach our own loopback
-    if not settings.verify_ssl:  # the kubeconfig requests it; a warning at every request is useless
+    if not settings.verify_ssl:  # the kubeconfig disables verification; a warning at every request does not help
         import urllib3  # noqa: PLC0415
 
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
@@ -66,14 +66,14 @@ def api_client(source: ClusterSource) -> Any:
         raise ConfigError(
             f"{origin(source)}: a SOCKS proxy needs another package here: pip install pysocks ({safe(error, 100)})"
         ) from error
-    except (OSError, ValueError) as error:  # a certificate that is not a certificate
+    except (OSError, ValueError) as error:  # an invalid certificate
         raise ConfigError(f"{origin(source)}: TLS settings cannot be used: {safe(error, 300)}") from error
 
 
 def _as_kubectl_verifies(client: Any) -> Any:
     """Accept the certificates that kubectl does: since 3.13 Python refuses a CA without a key identifier.
 
-    RFC 5280, 4.2.1.1, lets a self-signed CA go without; those of EKS and of older clusters do
+    RFC 5280, 4.2.1.1, allows a self-signed CA without one; the CAs of EKS and of older clusters have none
     (kubernetes-client/python#2394). All else is verified as before.
     """
     import ssl  # noqa: PLC0415  (only when a cluster is meant)
@@ -91,15 +91,15 @@ def _as_kubectl_verifies(client: Any) -> Any:
 
 
 def origin(source: ClusterSource) -> str:
-    """Name where the settings came from, for messages."""
+    """Name the source of the settings, for messages."""
     return f"kubeconfig {source.paths}, context {source.context!r}" if source.paths else "in-cluster service account"
 
 
 @contextlib.contextmanager
 def _root_log(into: list[str]) -> Iterator[None]:
-    """Catch errors that the client only logs: a failing exec plugin is ignored there and would end as 'anonymous'.
+    """Collect errors that the client only logs: it ignores a failing exec plugin and would continue as 'anonymous'.
 
-    A plugin that was left may still fail, in its own thread, while another cluster's credentials are read.
+    A plugin that exceeded its time may still fail in its own thread, while another cluster's credentials are read.
     """
     own = threading.get_ident()
 

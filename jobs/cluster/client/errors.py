@@ -14,7 +14,7 @@
 Every message names the server, the verb, the path and the reason, with secrets and control characters removed.
 """
 
-# Named for what happened, as the API names it.
+# Named as the API names these errors, without the suffix Error.
 # ruff: noqa: N818
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ClusterError(Exception):
-    """The cluster could not be asked, or refused."""
+    """The cluster did not answer, or refused the request."""
 
 
 class ConfigError(ClusterError):
@@ -40,9 +40,9 @@ class Unreachable(ClusterError):
 
 
 class ApiError(ClusterError):
-    """The API server's own refusal: `status` (HTTP), `reason`, `message` and `details` of its Status.
+    """An error Status of the API server: `status` (HTTP), `reason`, `message` and `details`.
 
-    `refused` names the object that was to be created ("Service seatrial-r1"), where one was.
+    `refused` names the object of a refused create ("Service seatrial-r1").
     """
 
     refused = ""
@@ -62,7 +62,7 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: no right, or an admission plugin (quota, PodSecurity, webhook) refused."""
+    """403: a missing permission, or a refusal by an admission plugin (quota, PodSecurity, webhook)."""
 
 
 class NotFound(ApiError):
@@ -74,7 +74,7 @@ class Conflict(ApiError):
 
 
 class Gone(ApiError):
-    """410: start again from a fresh list."""
+    """410: the resourceVersion has expired; list again."""
 
 
 class Invalid(ApiError):
@@ -93,9 +93,9 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def api_error(where: str, status: int, body: Any) -> ApiError:
-    """Make the error for an HTTP `status` and the decoded `body` (a Status object, or whatever a proxy sent)."""
+    """Return the error for an HTTP `status` and the decoded `body` (a Status object, or any content of a proxy)."""
     fields: Unstructured = body if isinstance(body, dict) else {"message": str(body or "")}
-    # An expired continue token comes with one for the rest of the list, in the metadata of the Status.
+    # The Status of an expired continue token has a token for the rest of the list in its metadata.
     parts = [fields.get("details"), fields.get("metadata")]
     details = {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}
     return _BY_STATUS.get(status, ApiError)(

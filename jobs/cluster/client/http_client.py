@@ -1,8 +1,8 @@
-"""Sends one request and reads its answer: credentials, retries, deadlines.
+"""HTTP requests to one server: credentials, retries, deadlines.
 
-A request has a timeout for connecting and for silence and an outer deadline for the whole answer. Only what may be
-repeated safely is: reads and deletions on any temporary failure, everything else only on 429, which a server sends
-before it looks at the request.
+A request has a connect timeout, a read timeout, and a deadline for the whole response. Only safe requests are repeated:
+reads and deletions on any temporary failure. All others are repeated only on 429, which a server sends before it
+processes the request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TEMPORARY = frozenset({429, 500, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One answer: the decoded body, the headers in lower case, and the texts of its `Warning:` headers."""
+    """One response: the decoded body, the headers in lower case, and the texts of its `Warning:` headers."""
 
     status: int
     body: Any
@@ -57,7 +57,7 @@ def gc_paused() -> Iterator[None]:
 
 
 class HttpClient:
-    """Sends requests to one server through the official client's connection pool; threads may share it."""
+    """A client of one server, over the official client's connection pool; threads may share it."""
 
     def __init__(self, client: Any, server: str, origin: str, *, loopback: bool) -> None:
         self._client = client
@@ -68,8 +68,8 @@ class HttpClient:
         self.loopback = loopback
         # As client-go does (tools/clientcmd, ClientConfig: "only try to read the auth information if we are secure").
         self.sends_credentials = not server.lower().startswith("http://")
-        self.seconds: deque[float] = deque(maxlen=_REMEMBERED)  # how long the last answers took
-        self.software = ""  # the Server header of the last answer; Kubernetes itself sends none
+        self.seconds: deque[float] = deque(maxlen=_REMEMBERED)  # response times of the last requests
+        self.software = ""  # the Server header of the last response; Kubernetes itself sends none
 
     def request(
         self,
@@ -83,12 +83,12 @@ class HttpClient:
         repeatable: bool | None = None,
         decoder: Callable[[bytes], Any] = json.loads,
     ) -> Response:
-        """Send one request and decode its JSON answer; raise a ClusterError for anything but 2xx.
+        """Send one request and decode its JSON response; raise a ClusterError for anything but 2xx.
 
         `decoder`: for responses without an error; it raises ValueError for anything but JSON.
 
-        `repeatable` requests (GET, DELETE and those that the caller marks) are tried again on 429, 5xx and lost
-        connections; all others only on 429, which the server sends before it looks at a request.
+        `repeatable` requests (GET, DELETE and those that the caller marks) are repeated on 429, 5xx and lost
+        connections. All others are repeated only on 429, which the server sends before it processes a request.
         """
         may_repeat = verb in {"GET", "DELETE"} if repeatable is None else repeatable
         end = time.monotonic() + deadline_s
@@ -161,7 +161,7 @@ class HttpClient:
         cancel_token: CancelToken | None = None,
         compress: bool = False,
     ) -> Iterator[Any]:
-        """Open one exchange and always give the connection back; transport trouble becomes Unreachable."""
+        """Open one exchange and always return the connection to the pool; convert transport errors to Unreachable."""
         import urllib3  # noqa: PLC0415  (comes with kubernetes)
 
         remaining = end - time.monotonic()
@@ -195,16 +195,16 @@ class HttpClient:
             raise Unreachable(f"{self.where(verb, url_path)}: {transport(error)}") from error
         finally:
             if raw is not None:
-                raw.close()  # a finished answer has given its connection back already; an unread one must not
+                raw.close()  # a finished response has returned its connection already; one read in part must not
 
     def _headers(self, verb: str, url_path: str, accept: str, *, compress: bool) -> dict[str, str]:
         headers = {"Accept": accept, "User-Agent": "seatrial"}
         if compress and not self.loopback:
-            headers["Accept-Encoding"] = "gzip"  # 11:1 on nodes; not worth the CPU on loopback, and late on streams
+            headers["Accept-Encoding"] = "gzip"  # 11:1 on nodes; not worth the CPU on loopback, and delays streams
         with self._auth_lock:  # a token refresh (exec plugin, rotated service account) is not thread-safe
             try:
                 self._client.update_params_for_auth(headers, [], ["BearerToken"], url_path, verb, None)
-            except Exception as error:  # the refresh hook runs foreign plugins that raise anything
+            except Exception as error:  # the refresh hook runs foreign plugins that raise any exception
                 raise ConfigError(f"cannot renew the credentials of {self.origin}: {safe(error, 300)}") from error
         for key in [key for key in headers if key.lower() == "authorization"]:
             value = headers.pop(key)
@@ -213,7 +213,7 @@ class HttpClient:
         return headers
 
     def upgrade_options(self, verb: str, url_path: str) -> dict[str, Any]:
-        """Return websocket-client's settings to connect like this client: credentials, TLS settings, proxy."""
+        """Return options for websocket-client to connect as this client does: credentials, TLS settings, proxy."""
         from urllib3.util.ssl_ import create_urllib3_context  # noqa: PLC0415  (comes with kubernetes)
 
         settings, pool = self._client.configuration, self._pool.connection_pool_kw
@@ -225,7 +225,7 @@ class HttpClient:
             options |= {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port, "proxy_type": kind}
             if proxy.username:
                 options["http_proxy_auth"] = (proxy.username, proxy.password or "")
-        else:  # the environment's proxy is the client's business, and it decided for none
+        else:  # the official client has read the environment's proxy settings already, and uses no proxy
             options["http_no_proxy"] = ["*"]
         if self.server.lower().startswith("https://"):
             context = pool.get("ssl_context") or create_urllib3_context(cert_reqs=pool.get("cert_reqs"))
@@ -245,7 +245,7 @@ class HttpClient:
         return f"{safe(self.server, 200)}: {verb} {safe(url_path, 300)}"
 
     def refusal(self, verb: str, url_path: str, status: int, body: Any) -> ApiError:
-        """Make the error for an invalid answer."""
+        """Return the error for an invalid response."""
         anonymous = status in {401, 403} and not self.sends_credentials
         where = self.where(verb, url_path) + (" (plain http: no credentials are sent)" if anonymous else "")
         return api_error(where, status, body)

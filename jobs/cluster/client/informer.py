@@ -1,11 +1,12 @@
 """An informer: a local copy of some objects, kept up to date by list and watch, while it is used.
 
-The rules that the client's own Watch breaks: after the end of a connection go on from the last version seen (also that
-of bookmarks), after 410 or trouble list again, never spin, and keep going through an outage until the caller stops.
+It follows the rules that the official client's Watch breaks. After a connection ends, it continues from the last
+version seen (also that of bookmarks). After 410 or an error it lists again. It never retries without a pause, and
+continues through an outage until the caller stops it.
 
-A list may come from a cache that lags behind, and an event may come late: what is known to be older than what was seen
-of the same object never replaces it. Versions are compared only where both are decimal numbers: Kubernetes declares
-them comparable since 1.35, and etcd's revisions were before. Whatever cannot be compared is taken as it comes.
+A list may come from a stale cache, and an event may arrive late: an older version never replaces a newer one of the
+same object. Versions are compared only where both are decimal numbers. Kubernetes declares them comparable since 1.35,
+and etcd's revisions were before. Versions that cannot be compared are accepted in the order of arrival.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LONGEST_VERSION = 38  # a 128-bit number; int() of a hostile one of thousands o
 
 
 class Informer:
-    """A thread that informers one list; `changed` is notified on every change. Use as a context manager."""
+    """A thread that mirrors one list; `changed` is notified on every change. Use as a context manager."""
 
     def __init__(self, kube: Kube, url_path: str, changed: threading.Condition, **selectors: str) -> None:
         self._kube = kube
@@ -37,7 +38,7 @@ class Informer:
         self._objects: dict[str, Unstructured] = {}
         self._departed: dict[str, Unstructured] = {}
         self._gone: dict[str, str] = {}
-        """By key: the version at which an object was deleted; older events do not restore it."""
+        """Deletion version by key; older events do not restore the object."""
         self._stop = threading.Event()
         self._cancel_token = CancelToken()
         self._thread = threading.Thread(target=self._run, name=f"informer {url_path}", daemon=True)
@@ -56,17 +57,17 @@ class Informer:
         self._cancel_token.cut()
 
     def objects(self) -> list[Unstructured]:
-        """The objects as last seen; not to be changed."""
+        """Return the current objects; read-only."""
         with self._changed:
             return list(self._objects.values())
 
     def departed(self) -> list[Unstructured]:
-        """The last states of objects that are gone; not to be changed."""
+        """Return the last states of deleted objects; read-only."""
         with self._changed:
             return list(self._departed.values())
 
     def silent_s(self) -> float:
-        """For how long every attempt has failed."""
+        """Return the seconds for which every attempt has failed."""
         return time.monotonic() - self._failing_since if self._failing_since is not None else 0.0
 
     def _run(self) -> None:
@@ -81,12 +82,12 @@ class Informer:
             except Gone:
                 version = ""
             except Forbidden as error:
-                # list without watch, or neither: poll the allowed ones, and report if none is.
+                # The account may list without watch, or neither: poll what is allowed, and report it if nothing is.
                 version = ""
                 self._failed(error, if_unsynced=True)
                 self._stop.wait(_POLL_S)
             except ClusterError as error:
-                # Begin with a list again: it is small, and its answer proves at once that the server is back.
+                # Start with a list again: it is small, and its response proves at once that the server is back.
                 version = ""
                 self._failed(error)
                 self._stop.wait(pause)
@@ -97,7 +98,7 @@ class Informer:
         by_key = {_key(item): item for item in items if isinstance(item, dict)}
         with self._changed:
             for key in self._objects.keys() - by_key.keys():
-                if not _older(version, _version(self._objects[key])):  # else the list is of before it was written
+                if not _older(version, _version(self._objects[key])):  # otherwise the list is older than the object
                     self._remove(key, self._objects[key], version)
             for item in by_key.values():
                 self._take(item)
@@ -120,12 +121,12 @@ class Informer:
                 return version
         with self._changed:
             self._mark_synced()
-        if time.monotonic() - began < 1.0:  # a server that ends watches at once must not be hammered
+        if time.monotonic() - began < 1.0:  # do not flood a server that ends watches at once
             self._stop.wait(_POLL_S)
         return version
 
     def _take(self, item: Unstructured) -> None:
-        """Store an object's current state, unless this is older than the stored one."""
+        """Store an object's current state, unless it is older than the stored one."""
         key, version = _key(item), _version(item)
         gone = self._gone.get(key, "")
         if gone and (version == gone or _older(version, gone)):
@@ -134,7 +135,7 @@ class Informer:
             self._objects[key] = item
 
     def _remove(self, key: str, item: Unstructured, version: str) -> None:
-        """Keep the old state; a namespace with thousands of short-lived pods must not fill our memory."""
+        """Keep the last state of a deleted object, bounded for namespaces with thousands of short-lived pods."""
         known = self._objects.pop(key, None)
         if known is not None and _older(_version(item), _version(known)):
             item = known

@@ -1,7 +1,7 @@
-"""The client of one Kubernetes API server: safe, fast, every call with an end.
+"""The client of one Kubernetes API server; every call has a deadline.
 
-Requests are raw JSON over the connection pool of the official client, which credentials.py prepares: typed lists cost
-seconds and gigabytes at 5,000 nodes, and its Watch loses events.
+Requests are raw JSON over the connection pool of the official client, which credentials.py prepares. Typed lists cost
+seconds and gigabytes at 5,000 nodes, and the official Watch loses events.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .http_client import DEADLINE_S, SILENCE_S, HttpClient, Response
 from .kubeconfig import ClusterSource, locate
 from .reading import CancelToken, chunks, is_loopback, lines, read_all
 
-# Inside the class the name `list` is the verb.
+# Inside the class, `list` is the method.
 Items: TypeAlias = list[Any]
 
-PAGE = 500  # 250-500 is a good balance of round trips and memory at 20 ms distance (measured at 5,000 nodes)
-LIST_S = 60.0  # for all pages: 150,000 pods, the most that Kubernetes is tested with, are 300 of them
+PAGE = 500  # 250-500 balances round trips and memory at 20 ms latency (measured at 5,000 nodes)
+LIST_S = 60.0  # for all pages: 150,000 pods, the most that Kubernetes is tested with, are 300 pages
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The answer of SelfSubjectAccessReview."""
+    """The result of a SelfSubjectAccessReview."""
 
     allowed: bool
     reason: str = ""
@@ -58,7 +58,7 @@ def path(
 
 
 class Kube(HttpClient):
-    """One API server seen through one context; threads may share it."""
+    """One API server, accessed through one context; threads may share it."""
 
     def __init__(self, client: Any, source: ClusterSource) -> None:
         super().__init__(client, source.server, origin(source), loopback=is_loopback(source.server))
@@ -69,7 +69,7 @@ class Kube(HttpClient):
 
     @classmethod
     def connect(cls, kubeconfig: str | None = None, context: str | None = None, namespace: str | None = None) -> Kube:
-        """Prepare a client (no request is sent yet); ConfigError where the settings cannot work."""
+        """Prepare a client without sending a request. Raises ConfigError for unusable settings."""
         source = locate(kubeconfig, context, namespace)
         return cls(api_client(source), source)
 
@@ -96,7 +96,7 @@ class Kube(HttpClient):
     ) -> Any:
         """Apply a merge patch; the callers' patches set absolute values, so repeating one is safe.
 
-        ``strategic``: one that merges a list by its items' key where a plain one replaces it.
+        ``strategic``: merge lists by their items' key; a plain merge patch replaces them.
         """
         answer = self.request(
             "PATCH",
@@ -125,7 +125,7 @@ class Kube(HttpClient):
         return items, version
 
     def pages(self, url_path: str, *, deadline_s: float = LIST_S, **params: Any) -> Iterator[tuple[Items, str]]:
-        """Yield (items, resourceVersion) page by page; an expired continue token continues where the server says."""
+        """Yield (items, resourceVersion) page by page; follow the server's token after an expired one."""
         return self.read_pages(url_path, lambda item: item, deadline_s=deadline_s, **params)
 
     def read_pages(
@@ -138,7 +138,7 @@ class Kube(HttpClient):
             try:
                 return read_page(data, url_path, where, read)
             except Unreachable as error:
-                return error  # an answer, and a wrong one: to ask again would hide it
+                return error  # an invalid response; a retry would hide it
 
         pages = Pages(where, deadline_s)
         first = {"limit": PAGE} | params
@@ -173,10 +173,10 @@ class Kube(HttpClient):
         cancel_token: CancelToken | None = None,
         **params: Any,
     ) -> Iterator[tuple[str, Unstructured]]:
-        """Yield (type, object) from one watch connection until the server ends it; Gone when it is too old.
+        """Yield (type, object) from one watch connection until the server ends it; raise Gone for an expired version.
 
-        Bookmarks are yielded too: their resourceVersion is where to continue. Blank and torn lines are skipped.
-        Another thread may end it through `cancel_token`.
+        Bookmarks are yielded, too: the next watch starts at their resourceVersion. Blank and incomplete lines are
+        skipped. Another thread may end the watch through `cancel_token`.
         """
         asked = params | {
             "watch": "true",
@@ -228,15 +228,15 @@ class Kube(HttpClient):
                 raise self.refusal("GET", url_path, raw.status, body)
             yield chunks(raw, end, label)
 
-    # -- questions -----------------------------------------------------------------------------------------------
+    # -- access and version -----------------------------------------------------------------------------------------
 
     def version(self) -> Unstructured:
-        """Read /version: major, minor, gitVersion, platform. Asked once; the answer is kept."""
+        """Return /version: major, minor, gitVersion, platform. Requested once and cached."""
         answer = self._greet()[0].body
         return answer if isinstance(answer, dict) else {}
 
     def whoami(self) -> str:
-        """Name the identity the server sees; empty where the server is too old to say (before 1.28)."""
+        """Return the identity that the server sees; '' on servers older than 1.28."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         url_path = path("selfsubjectreviews", group="authentication.k8s.io")
         try:
@@ -249,7 +249,7 @@ class Kube(HttpClient):
     def server_time_skew(self) -> float | None:
         """Estimate server clock minus ours in seconds (resolution 1 s, from the Date header); None if not reported.
 
-        Of the answer to /version, so that it costs no request of its own.
+        Uses the response to /version, so it costs no additional request.
         """
         answer, middle = self._greet()
         try:
@@ -258,7 +258,7 @@ class Kube(HttpClient):
             return None
 
     def _greet(self) -> tuple[Response, float]:
-        """Return the answer to /version, and when by our clock it was given."""
+        """Return the response to /version, and when it was sent by our clock."""
         if self._greeting is None:
             answer = self.request("GET", "/version", deadline_s=15.0)
             self._greeting = answer, time.time() - answer.seconds / 2
@@ -274,7 +274,7 @@ class Kube(HttpClient):
         namespace: str | None = None,
         name: str = "",
     ) -> Allowed:
-        """Ask whether we may (SelfSubjectAccessReview); namespace "" means cluster-wide, None our own."""
+        """Query a permission of this account (SelfSubjectAccessReview); namespace "" is cluster-wide, None our own."""
         attributes = {
             "verb": verb,
             "group": group,
@@ -297,9 +297,9 @@ class Kube(HttpClient):
         return Allowed(status.get("allowed") is True and status.get("denied") is not True, safe(reason, 300))
 
     def require(self, verb: str, resource: str, *, group: str = "", namespace: str | None = None) -> None:
-        """Raise Forbidden where this is not granted, without trying it; unanswered, the request itself will say.
+        """Raise Forbidden if the permission is missing, without trying the request; pass if the review fails.
 
-        For requests that most accounts never make: no request goes beyond the rights that are printed for a run.
+        For requests that most accounts never make: no request exceeds the permissions that are printed for a run.
         """
         try:
             allowed = self.can(verb, resource, group=group, namespace=namespace).allowed

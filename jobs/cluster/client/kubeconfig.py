@@ -1,6 +1,6 @@
-"""The kubeconfig, context and namespace that are meant, and whether they can be used at all.
+"""Selection and validation of the kubeconfig, context and namespace.
 
-Nothing is sent. Every complaint is one line that names the file and, for a wrong context, the nearest right one. The
+No request is sent. Every error is one line that names the file and, for a wrong context, the nearest existing one. The
 search order is kubectl's: --kubeconfig, $KUBECONFIG (several files, merged, the first wins), ~/.kube/config, and inside
 a pod the service account (https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/).
 """
@@ -23,13 +23,13 @@ from ..unstructured import Unstructured
 from .errors import ConfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# A kubeconfig with many contexts and embedded certificates stays far below this; more is a mistake.
+# A kubeconfig with many contexts and embedded certificates stays far below this; a larger one is a mistake.
 _LARGEST = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSource:
-    """Where the connection settings come from; `paths` is empty for the in-cluster service account."""
+    """The source of the connection settings; `paths` is empty for the in-cluster service account."""
 
     paths: str = ""
     context: str = ""
@@ -37,12 +37,12 @@ class ClusterSource:
     server: str = ""
     own_proxy: bool = False
     exec_plugin: str = ""
-    ca: str = ""  # fingerprint of the authority that vouches for the server; '' where none is named or it is not asked
+    ca: str = ""  # fingerprint of the server's certificate authority; '' if none is configured or verification is off
 
 
 def locate(kubeconfig: str | None, context: str | None, namespace: str | None) -> ClusterSource:
-    """Find and check the settings to connect with; ConfigError names the fix in one line."""
-    if not kubeconfig:  # the environment mentions the user's own cluster, not of a file that is named explicitly
+    """Find and validate the connection settings. Raises ConfigError, which names the fix in one line."""
+    if not kubeconfig:  # the environment describes the user's default cluster, not that of an explicit file
         context = context or os.environ.get("TAO_K8S_CONTEXT") or None
         namespace = namespace or os.environ.get("TAO_K8S_NAMESPACE") or None
     paths = [Path(kubeconfig).expanduser()] if kubeconfig else _default_paths()
@@ -62,7 +62,7 @@ def locate(kubeconfig: str | None, context: str | None, namespace: str | None) -
 
 
 def in_pod() -> bool:
-    """Return whether a service account token and the API server's address are offered to this process."""
+    """Return whether this process has a service account token and the API server's address."""
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").is_file()
 
 
@@ -73,7 +73,9 @@ def _default_paths() -> list[Path]:
 
 def _service_account(context: str | None, namespace: str | None) -> ClusterSource:
     if context:
-        raise ConfigError(f"context {context!r} asked for, but there is no kubeconfig, only this pod's service account")
+        raise ConfigError(
+            f"context {context!r} was requested, but this pod has only its service account, no kubeconfig"
+        )
     own = SERVICE_ACCOUNT / "namespace"
     own_namespace = own.read_text(encoding="utf-8").strip() if own.is_file() else ""
     host = os.environ["KUBERNETES_SERVICE_HOST"]
@@ -110,7 +112,7 @@ def _load(path: Path) -> Unstructured:
 
 
 def _merge(loaded: list[tuple[Path, Unstructured]]) -> Unstructured:
-    """Join several files as kubectl does; every entry remembers its folder, which relative file names refer to."""
+    """Merge several files as kubectl does; every entry keeps its folder for relative file names."""
     merged: Unstructured = {"contexts": {}, "clusters": {}, "users": {}, "current-context": ""}
     for path, data in loaded:
         merged["current-context"] = merged["current-context"] or data.get("current-context") or ""
@@ -157,7 +159,7 @@ def _select(paths: list[Path], merged: Unstructured, context: str | None, namesp
             raise ConfigError(f"kubeconfig {files}: context {name!r} names the user {user_name!r}, not found{hint}")
         folder, user = merged["users"][user_name]
         _files_exist(files, f"user {user_name!r}", folder, user, ("client-certificate", "client-key", "tokenFile"))
-        if user.get("as"):  # the official client ignores it, and would act as a different user than kubectl
+        if user.get("as"):  # the official client ignores it and would act as a different user than kubectl
             raise ConfigError(
                 f"kubeconfig {files}: user {user_name!r} impersonates {safe(user['as'], 100)!r} ('as'), which is not "
                 "supported: use credentials of that user"
@@ -175,9 +177,9 @@ def _select(paths: list[Path], merged: Unstructured, context: str | None, namesp
 
 
 def _fingerprint(folder: Path, cluster: Unstructured) -> str:
-    """Return the SHA-256 of the certificates that the server must be vouched for by, in any order; '' where none are.
+    """Return the SHA-256 of the cluster's CA certificates, in any order; '' if none are configured.
 
-    A cluster has its own authority, whatever the address it is reached by.
+    Each cluster has its own authority; its address may vary.
     """
     if cluster.get("insecure-skip-tls-verify"):
         return ""

@@ -1,7 +1,7 @@
-"""The Lease of scheduled runs in a namespace: taken, renewed while the run lasts, and given back.
+"""The Lease of scheduled runs in a namespace: acquired, renewed during the run, and released.
 
-Optimistic locking decides between two that start at once: every change carries the resourceVersion that was read, and
-the API server lets one of them through. A run that was killed leaves its Lease behind; it runs out by itself.
+Optimistic locking decides between two runs that start at once: every change carries the resourceVersion that was read,
+and the API server accepts one of them. A killed run leaves its Lease behind, which then expires.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .errors import ClusterError, Conflict, NotFound
 from .kube import Kube, path
 
 SECONDS = 60
-"""How long a Lease holds without renewal: a killed run blocks the next one no longer than this."""
+"""Seconds until a Lease without renewal expires: a killed run blocks the next one no longer than this."""
 LONGEST = 3600
-"""Seconds. A Lease that holds for longer, or was renewed as far in the future, was written by a broken clock; it
-must not stop scheduled runs for years."""
+"""Seconds. A longer Lease, or one renewed as far in the future, was written by a broken clock; it must not stop
+scheduled runs for years."""
 
 
 class HeldError(Exception):
@@ -29,9 +29,9 @@ class HeldError(Exception):
 
 
 class Lease:
-    """A Lease of the run's namespace, held while the ``with`` block lasts.
+    """A Lease of the run's namespace, held during the ``with`` block.
 
-    ``lost`` is set when another process took it, or it could not be renewed in time: the run must not continue then.
+    ``lost`` is set when another process took it, or it could not be renewed in time: the run must then stop.
     """
 
     def __init__(self, kube: Kube, name: str, holder: str, *, seconds: int = SECONDS) -> None:
@@ -44,7 +44,7 @@ class Lease:
         self.lost = threading.Event()
 
     def __enter__(self) -> Self:
-        """Take the Lease. Raises HeldError, or ClusterError if its state is unknown."""
+        """Acquire the Lease. Raises HeldError, or ClusterError if its state is unknown."""
         self._take()
         self._renewer = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._renewer.start()
@@ -53,7 +53,7 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release it; a process that took it from us keeps it."""
+        """Release the Lease unless another process has taken it."""
         self._ended.set()
         if self._renewer is not None:
             self._renewer.join(timeout=10)
@@ -61,10 +61,10 @@ class Lease:
             try:
                 self._write({"holderIdentity": None, "renewTime": self._now()})
             except ClusterError:
-                return  # it runs out by itself
+                return  # it expires
 
     def check(self) -> None:
-        """Ask the server whether it is still ours, and set ``lost`` where it is not; an outage decides nothing."""
+        """Query whether we still hold the Lease, and set ``lost`` if not; an outage changes nothing."""
         try:
             ours = self._ours()
         except NotFound:
@@ -94,7 +94,7 @@ class Lease:
         transitions = held.get("leaseTransitions")
         self._transitions = (transitions if isinstance(transitions, int) else 0) + 1
         if not self._written(spec | {"leaseTransitions": self._transitions}):
-            raise HeldError(f"another run took the lease {self._name} at this moment")
+            raise HeldError(f"another run has just taken the lease {self._name}")
 
     def _create(self, spec: Unstructured) -> None:
         body = {
@@ -107,10 +107,10 @@ class Lease:
             self._version = _version(self._kube.create(self._path.rpartition("/")[0], body).body)
         except Conflict as error:
             if not self._ours():
-                raise HeldError(f"another run took the lease {self._name} at this moment") from error
+                raise HeldError(f"another run has just taken the lease {self._name}") from error
 
     def _renew(self) -> None:
-        """Renew until the end; if this thread ends before, the run must not continue without the lease."""
+        """Renew until the end; if this thread ends earlier, set ``lost``."""
         renewed = time.monotonic()
         try:
             while not self._ended.wait(self._seconds / 3):
@@ -119,7 +119,7 @@ class Lease:
                         return
                 except NotFound:
                     return
-                except ClusterError:  # an outage: the Lease holds a while longer
+                except ClusterError:  # an outage: the Lease is still valid for a while
                     if time.monotonic() - renewed > self._seconds:
                         return
                 else:
@@ -129,10 +129,10 @@ class Lease:
                 self.lost.set()
 
     def _written(self, spec: Unstructured) -> bool:
-        """Write, unless another process did since we read; return whether the Lease is ours.
+        """Write unless another process has written since our last read; return whether the Lease is ours.
 
-        A connection that breaks after the server has done its work makes the client send the change again, and the
-        second time the version is no longer the one it carries: then it is our own change that is in the way.
+        If the connection breaks after the server has applied a change, the client sends the change again. The second
+        attempt then conflicts with our own first one.
         """
         try:
             self._write(spec)
@@ -143,7 +143,7 @@ class Lease:
         return True
 
     def _ours(self) -> bool:
-        """Read the Lease; say whether we hold it, and take over its version if so."""
+        """Return whether we hold the Lease; if so, store its version."""
         lease = self._kube.get(self._path)
         if as_map(lease.get("spec")).get("holderIdentity") != self._holder:
             return False
@@ -155,7 +155,7 @@ class Lease:
         self._version = _version(answer)
 
     def _left(self, held: Unstructured) -> float:
-        """The holder's remaining seconds, by the server's clock; an impossible time has expired."""
+        """Return the holder's remaining seconds by the server's clock; 0 for an impossible time."""
         duration = held.get("leaseDurationSeconds")
         try:
             moment = datetime.datetime.fromisoformat(str(held.get("renewTime")))
@@ -169,8 +169,8 @@ class Lease:
     def _held_by(self, holder: str, held: Unstructured, left: float) -> str:
         since = safe(held.get("acquireTime") or "an unknown time", 40)
         return (
-            f"the lease {self._name} is held by {safe(holder, 100)} since {since}: another scheduled run is going "
-            f"(without renewal the lease runs out in {left:.0f} s)"
+            f"the lease {self._name} is held by {safe(holder, 100)} since {since}: another scheduled run "
+            f"is in progress (without renewal the lease expires in {left:.0f} s)"
         )
 
     def _server_time(self) -> float:

@@ -1,8 +1,8 @@
-"""A command in a container, run through the API server's WebSocket (pods/exec), and its output.
+"""Execution of a command in a container through the API server's WebSocket (pods/exec).
 
-Each message begins with the number of its channel, as k8s.io/apimachinery remotecommand has it (v4, v5). The package
-websocket-client comes with the official client. The upgrade is a GET: an API server before 1.35 requests the verb `get`
-on pods/exec, a later one for `create`, too (feature gate AuthorizePodWebsocketUpgradeCreatePermission).
+Each message begins with its channel number, as in k8s.io/apimachinery remotecommand (v4, v5). The package
+websocket-client is a dependency of the official client. The upgrade is a GET. An API server before 1.35 requires the
+verb `get` on pods/exec, later versions `create`, too (feature gate AuthorizePodWebsocketUpgradeCreatePermission).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _MAX_ERRORS = 64 << 10
 
 @dataclass(slots=True)
 class Executed:
-    """A command's output and exit code; None if it did not complete, with the server's message."""
+    """A command's output and exit code; `code` is None if it did not complete, `message` is the server's."""
 
     out: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
     code: int | None = None
     message: str = ""
     cut: bool = False
-    """It wrote more than was requested, or longer."""
+    """It exceeded the size limit or the deadline."""
 
 
 def execute(
@@ -51,7 +51,7 @@ def execute(
 ) -> Executed:
     """Run a command to its end, within `deadline_s` seconds and `most_bytes` of output.
 
-    Raises ApiError where the server refuses (Forbidden without the right), Unreachable where it cannot be reached.
+    Raises ApiError for a refusal (Forbidden without the permission), Unreachable without a response.
     """
     import websocket  # noqa: PLC0415 -- comes with kubernetes; most commands never execute anything in a pod
 
@@ -69,13 +69,13 @@ def execute(
     except (websocket.WebSocketException, OSError, ValueError) as error:
         done.message = done.message or transport(error)
     finally:
-        with contextlib.suppress(Exception):  # whatever the other side does to a connection that is given up
+        with contextlib.suppress(Exception):  # errors of the peer no longer matter on an abandoned connection
             socket.close(timeout=1)
     return done
 
 
 def _connected(kube: Kube, pod: str, parameters: list[tuple[str, str]], deadline_s: float) -> Any:
-    """Return a WebSocket to the pod's exec. Raises as execute does."""
+    """Open a WebSocket to the pod's exec. Raises as execute does."""
     import websocket  # noqa: PLC0415
 
     url_path = path("pods", pod, namespace=kube.namespace, sub="exec")
@@ -125,7 +125,7 @@ def _status(done: Executed, status: Any) -> None:
     if answer.get("status") == "Success":
         done.code = 0
         return
-    done.message = safe(answer.get("message") or "the server did not say why", 600)
+    done.message = safe(answer.get("message") or "the server gave no reason", 600)
     for cause in as_list(as_map(answer.get("details")).get("causes")):
         number = str(cause.get("message") or "")
         if cause.get("reason") == "ExitCode" and number.isdigit():

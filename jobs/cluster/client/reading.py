@@ -1,7 +1,7 @@
-"""Reads the bytes of one HTTP answer within limits, and says when it is worth asking again.
+"""Bounded reading of an HTTP response, and the delay before a retry.
 
-Everything has an end: the size of a body, the length of a line, the time for the whole answer (a per-read timeout alone
-lets a server that drips a byte now and then hold us for ever), and the pause that a Retry-After may request.
+Limits: the size of a body, the length of a line, the time for the whole response, and the pause that a Retry-After may
+request. A per-read timeout alone never ends with a server that sends a byte now and then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 from ..redact import safe
 from .errors import Unreachable
 
-# 5,000 nodes in one page are 87 MB, a page of 500 is 9: beyond this an answer is an attack or a mistake.
+# 5,000 nodes in one page are 87 MB, a page of 500 is 9 MB: a larger response is an attack or a mistake.
 LARGEST_ANSWER = 256 << 20
 # etcd refuses objects above 1.5 MiB by default; a watch line holds one object.
 LONGEST_LINE = 16 << 20
@@ -29,7 +29,7 @@ _CHUNK = 256 << 10
 
 
 class CancelToken:
-    """Ends an exchange from another thread: a reader that waits for the next byte cannot be notified otherwise."""
+    """A token to end an exchange from another thread: a blocked read cannot be notified otherwise."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,11 +38,11 @@ class CancelToken:
 
     @property
     def is_cut(self) -> bool:
-        """Whether it was ended by ourselves."""
+        """Whether our process ended the exchange."""
         return self._over
 
     def attach(self, raw: Any) -> None:
-        """Take the answer that is being read; refuses once cut."""
+        """Attach the response that is being read. Raises OSError after `cut`."""
         with self._lock:
             self._raw = raw
             if self._over:
@@ -53,7 +53,7 @@ class CancelToken:
         with self._lock:
             self._over = True
             raw = self._raw
-        # Not open any more, or not yet: then there is nothing to wait for. urllib3 has shutdown() since 2.3.
+        # A response that is closed, or not yet open, has no blocked reader. urllib3 has shutdown() since 2.3.
         with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
             if raw is not None:
                 raw.shutdown()
@@ -75,7 +75,7 @@ def chunks(raw: Any, end: float, where: str) -> Iterator[bytes]:
     """Yield chunks as they arrive, until the end of the body or the deadline."""
     begin = time.monotonic()
     while True:
-        # read1 returns after one read from the socket; read(n) would wait for n bytes whatever the clock says.
+        # read1 returns after one read from the socket; read(n) would wait for n bytes past the deadline.
         data = raw.read1(_CHUNK)
         if not data:
             return
@@ -85,7 +85,7 @@ def chunks(raw: Any, end: float, where: str) -> Iterator[bytes]:
 
 
 def lines(raw: Any, end: float, where: str) -> Iterator[bytes]:
-    """Yield complete non-empty lines; an unterminated last one is yielded too (the caller may fail to parse it)."""
+    """Yield complete non-empty lines, and an unterminated last one (the caller may fail to parse it)."""
     rest = b""
     for data in chunks(raw, end, where):
         *whole, rest = (rest + data).split(b"\n")
@@ -100,7 +100,7 @@ Params: TypeAlias = "Mapping[str, str | int | bool | None]"
 
 
 def query(params: Params | None) -> str:
-    """Encode parameters; booleans as Kubernetes spells them, None and empty text left out."""
+    """Encode parameters; booleans as Kubernetes spells them, None and empty text omitted."""
     if not params:
         return ""
     parameters = {
@@ -112,7 +112,7 @@ def query(params: Params | None) -> str:
 
 
 def pause(attempt: int, retry_after: str) -> float:
-    """Seconds to wait before the next attempt: the server's value, bounded, or 0.1, 0.2, 0.4 s with jitter."""
+    """Return the seconds before the next attempt: the server's value, bounded, or 0.1, 0.2, 0.4 s with jitter."""
     backoff: float = 0.1 * 2 ** (attempt - 1) * JITTER.uniform(0.8, 1.2)
     try:
         asked = float(retry_after)
@@ -147,13 +147,13 @@ def transport(error: BaseException) -> str:
 
 
 def warning(header: str) -> str:
-    """Take the text out of a `Warning: 299 - "text"` header (RFC 7234, as API servers send it)."""
+    """Extract the text of a `Warning: 299 - "text"` header (RFC 7234, as API servers send it)."""
     match = re.match(r'\s*\d{3} \S+ "(.*)"', header)
     return safe(match.group(1).replace('\\"', '"') if match else header, 500)
 
 
 def is_loopback(server: str) -> bool:
-    """Return whether the server is this machine."""
+    """Return whether the server runs on this machine."""
     host = (urlsplit(server).hostname or "").lower()
     if host == "localhost" or host.endswith(".localhost"):
         return True

@@ -1,8 +1,9 @@
-"""The type of each field that is read of Kubernetes' objects, checked once, where an answer comes in.
+"""The type of each field that is read from Kubernetes' objects, validated once, on receipt.
 
-The API server admits no object with fields of other types (OpenAPI, structural schemas): such a one is not an answer
-of a Kubernetes API. Unreadable names the object and the path in it. Fields that are not declared here are not read, or
-are read where they are used; null is Go's notation of an absent value. A field with a name that ends in ! must exist.
+The API server admits no object with fields of other types (OpenAPI, structural schemas), so an object with such a field
+does not come from a Kubernetes API. Unreadable names the object and the path in it. Fields that are not declared here
+are not read, or are validated by their readers. Null is Go's notation of an absent value. A field name that ends in !
+is required.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from .errors import Unreachable
 
 
 class Unreadable(Unreachable):
-    """An object has a field of another type than Kubernetes gives it."""
+    """A field of an object has another type than Kubernetes defines."""
 
 
 def _amount(value: Any) -> bool:
-    """A quantity that can be had: of nothing is there less than none."""
+    """Return whether a value is a quantity, and not negative."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return False
     amount = quantity(value)
@@ -179,16 +180,16 @@ _KINDS: Unstructured = {
     },
 }
 _ANY_KIND: Unstructured = {"metadata": _META, "spec": {}, "status": {"conditions": _CONDITIONS}}
-"""Of any other kind, custom resources among them: the common fields; their own fields are read leniently."""
+"""All other kinds, including custom resources: only the common fields; their own fields are read leniently."""
 
 
 def wrong(kind: str, item: Unstructured) -> str:
-    """Describe a declared field of the object with a wrong type, as 'status.allocatable is text, ...'; '' if none."""
+    """Describe a declared field with a wrong type, as 'status.allocatable is text, ...'; '' if none."""
     return _COMPILED.get(kind, _OTHER)(item)
 
 
 def check(kind: str, item: Unstructured, where: str) -> None:
-    """Raise Unreadable, naming the object and the path in it, where a declared field has another type."""
+    """Raise Unreadable with the object and the path in it if a declared field has another type."""
     if mistake := wrong(kind, item):
         meta = item.get("metadata")
         name = meta.get("name") if isinstance(meta, dict) else None

@@ -1,1 +1,1 @@
-"""Facts of the cluster: reads only, without judgement."""
+"""Facts about the cluster, read without judgement."""

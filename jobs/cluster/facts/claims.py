@@ -1,8 +1,7 @@
 """Objects that pods refer to, each read once by name: claims, StorageClasses, networks.
 
-A tenant may read the claims and NetworkAttachmentDefinitions of its own namespace without seeing those of others;
-StorageClasses belong to the cluster and may stay hidden. A network without a namespace is a Network of Google's
-clusters.
+A tenant may read the claims and NetworkAttachmentDefinitions of its own namespace without seeing those of others.
+StorageClasses are cluster-scoped and may be unreadable. A network without a namespace is a Network of GKE.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ..unstructured import Unstructured, as_map, as_texts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A PersistentVolumeClaim. ``hidden``: why it cannot be seen; ``exists`` then says nothing."""
+    """A PersistentVolumeClaim. ``hidden``: why it cannot be read; ``exists`` is then meaningless."""
 
     name: str
     exists: bool = False
@@ -28,7 +27,7 @@ class Claim:
     access_modes: tuple[str, ...] = ()
     volume: str = ""
     size: str = ""
-    event: str = ""  # the last that was said of a claim that is not bound
+    event: str = ""  # the last event of an unbound claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +78,7 @@ def storage_class(kube: Kube, name: str) -> Class:
 def read(
     kube: Kube, claims: Iterable[str], classes: Iterable[str], *, tenant: bool = False
 ) -> tuple[dict[str, Claim], dict[str, Class]]:
-    """Read the claims, and the classes: those that are named, and those that the claims name."""
+    """Read the claims, and the named classes with those of the claims."""
     by_name = {name: claim(kube, name) for name in dict.fromkeys(claims)}
     named = dict.fromkeys([*classes, *(each.storage_class for each in by_name.values() if each.storage_class)])
     if tenant:
@@ -91,7 +90,7 @@ def _last_event(kube: Kube, name: str) -> str:
     selector = f"involvedObject.kind=PersistentVolumeClaim,involvedObject.name={name}"
     try:
         items, _ = kube.list(path("events", namespace=kube.namespace), fieldSelector=selector)
-    except ClusterError:  # context for a message, never worth failing for
+    except ClusterError:  # context for a message; its failure is not reported
         return ""
     latest = max(items, key=_moment, default=None)
     return safe(f"{latest.get('reason')}: {latest.get('message')}", 300) if latest else ""

@@ -1,8 +1,8 @@
-"""Reports of agents other than the kubelet about a node: conditions and Warning events.
+"""Node problems reported by agents other than the kubelet: conditions and Warning events.
 
-node-problem-detector, NVSentinel, gpud and the clouds' agents set a condition to True where something is wrong
-(GpuUnhealthy, KernelDeadlock, GPUMissing); the agent of EKS and node readiness controllers set one to False
-(AcceleratedHardwareReady). The name shows which, since no field does.
+node-problem-detector, NVSentinel, gpud and the clouds' agents set a condition to True for a problem (GpuUnhealthy,
+KernelDeadlock, GPUMissing). The agent of EKS and node readiness controllers set one to False
+(AcceleratedHardwareReady). Only the name shows the polarity; no field does.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ..unstructured import Unstructured, by_type
 from .events import read_events
 
 KUBELETS = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
-"""Kubernetes' own (kubernetes.io, Node Status); judged as readiness and pressure."""
+"""Kubernetes' own conditions (kubernetes.io, Node Status); judged as readiness and pressure."""
 OURS = "SeatrialFailed"
-"""Marks of ``seatrial mark`` from an earlier run: not evidence of this one."""
+"""Conditions of ``seatrial mark`` from an earlier run: not evidence of this one."""
 _POSITIVE = re.compile(
     r"(?<![Nn]ot)(?<![Uu]n)(?:Ready|[Hh]ealthy|OK|Ok|Available|Passed|Valid|Succeeded|Present)$"
     r"|Is(?!Not|Un|Down|Degraded|Missing|Broken|Lost)[A-Z]\w*$"  # EtcdIsVoter of k3s and RKE2
@@ -35,13 +35,13 @@ class Report:
     node: str
     kind: str
     text: str
-    certain: bool = True  # False: the condition is Unknown, as it is where its agent is gone
+    certain: bool = True  # False: the condition is Unknown, for example because its agent is gone
 
     @property
     def about(self) -> str:
         """The text of the report without the node's name, which may contain any word."""
         said = f"{self.kind} {self.text}"
-        if self.node not in said:  # a pattern is made for each node that is
+        if self.node not in said:  # avoids compiling a pattern for each node
             return said
         return re.sub(rf"(?<![\w-]){re.escape(self.node)}(?![\w-])", "", said)
 
@@ -52,7 +52,7 @@ def is_unhealthy(kind: str, status: str) -> bool:
 
 
 def reported(node: str, status: Unstructured) -> Iterator[Report]:
-    """Yield the conditions of a node, not Kubernetes' own, that report a problem."""
+    """Yield the conditions of a node other than Kubernetes' own that report a problem."""
     for kind, condition in sorted(by_type(status).items()):
         if kind in KUBELETS or kind == OURS or not is_unhealthy(kind, str(condition.get("status"))):
             continue

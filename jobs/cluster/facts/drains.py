@@ -1,4 +1,4 @@
-"""Causes and obstacles of drains: PodDisruptionBudgets with their pods, and kured's DaemonSet."""
+"""Causes of drains and obstacles to them: PodDisruptionBudgets with their pods, and kured's DaemonSet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..redact import safe
 from ..unstructured import Unstructured, as_list, as_map, name_of
 
 LOCK = "weave.works/kured-node-lock"
-"""The DaemonSet's annotation that names the node which kured drains now (kubereboot/kured, pkg/daemonsetlock)."""
+"""The DaemonSet's annotation with the node that kured currently drains (kubereboot/kured, pkg/daemonsetlock)."""
 _WINDOW = ("reboot-days", "start-time", "end-time", "time-zone")
 _BLOCKING, _ALERTS = "blocking-pod-selector", "prometheus-url"
 MOST_BUDGETS = 500
@@ -25,8 +25,8 @@ MOST_BUDGETS = 500
 class Budget:
     """A PodDisruptionBudget: its limits, whether it can ever allow a disruption, and the names of its pods.
 
-    `uncounted`: its controller cannot count the pods that there should be, and lets none go (reason SyncFailed,
-    kubernetes pkg/controller/disruption: failSafe); so it is with most budgets of a Job's pods.
+    `uncounted`: its controller cannot count the expected pods and allows no eviction (reason SyncFailed, kubernetes
+    pkg/controller/disruption: failSafe). This applies to most budgets of a Job's pods.
     """
 
     namespace: str
@@ -42,9 +42,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Rebooter:
-    """kured: its reboot window, its blockers, and the nodes that it drains at this moment.
+    """kured: its reboot window, its blockers, and the nodes that it currently drains.
 
-    `holding`: (namespace, name) of the pods that keep it from the node on which they run.
+    `holding`: (namespace, name) of the pods that block the reboot of their node.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Rebooter:
 
 @dataclass(frozen=True, slots=True)
 class Drains:
-    """The facts about both; `hidden` is the reason if they could not be read."""
+    """Budgets and rebooters; `hidden` is the reason if they could not be read."""
 
     budgets: tuple[Budget, ...] = ()
     rebooters: tuple[Rebooter, ...] = ()
@@ -93,7 +93,7 @@ def _budget(kube: Kube, item: Unstructured) -> Budget:
 
 
 def _of(asked: object, expected: object) -> int | None:
-    """A number of pods, or a share of those expected, rounded up as Kubernetes does (policy/v1); None for neither."""
+    """Return a number of pods, or a share of the expected ones, rounded up as in Kubernetes (policy/v1); else None."""
     share = re.fullmatch(r"(\d{1,3})%", asked) if isinstance(asked, str) else None
     if share and type(expected) is int:
         return math.ceil(int(share[1]) * expected / 100)
@@ -101,7 +101,7 @@ def _of(asked: object, expected: object) -> int | None:
 
 
 def _pods(kube: Kube, namespace: str, selector: object) -> frozenset[str]:
-    """The pods that a selector chooses; an absent one chooses none, an empty one all (policy/v1)."""
+    """Return the pods that a selector matches; a missing one matches none, an empty one all (policy/v1)."""
     if not isinstance(selector, dict):
         return frozenset()
     items, _ = kube.list(path("pods", namespace=namespace), labelSelector=",".join(_terms(selector)))
@@ -109,7 +109,7 @@ def _pods(kube: Kube, namespace: str, selector: object) -> frozenset[str]:
 
 
 def _terms(selector: Unstructured) -> Iterator[str]:
-    """Write a selector as a request's parameter takes it."""
+    """Format a selector as a request parameter."""
     for label, value in as_map(selector.get("matchLabels")).items():
         yield f"{label}={value}"
     for each in as_list(selector.get("matchExpressions")):
@@ -121,12 +121,12 @@ def _terms(selector: Unstructured) -> Iterator[str]:
 
 
 def as_list_of_text(values: object) -> list[str]:
-    """The texts of a list; of anything else none."""
+    """Return the texts of a list; nothing for any other value."""
     return [str(value) for value in values] if isinstance(values, list) else []
 
 
 def _rebooter(kube: Kube, item: Unstructured) -> Rebooter | None:
-    """Read a DaemonSet of kured, by the image's name as its manifest and chart have it; None of any other."""
+    """Read a DaemonSet of kured, recognised by the image name of its manifest and chart; None for any other."""
     meta = as_map(item.get("metadata"))
     pod = as_map(as_map(as_map(item.get("spec")).get("template")).get("spec"))
     container = next(
@@ -147,13 +147,13 @@ def _rebooter(kube: Kube, item: Unstructured) -> Rebooter | None:
 
 
 def _chosen(kube: Kube, selector: str) -> Iterator[tuple[str, str]]:
-    """The pods of all namespaces that a selector chooses."""
+    """Return the pods of all namespaces that a selector matches."""
     for item in kube.list(path("pods"), labelSelector=selector)[0]:
         yield str(as_map(item.get("metadata")).get("namespace")), name_of(item)
 
 
 def _options(container: Unstructured) -> dict[str, str]:
-    """Options of the command line, `--name=value` or in two words, and their variables KURED_NAME."""
+    """Return the options of the command line, `--name=value` or in two words, and of the variables KURED_NAME."""
     options = {
         str(each.get("name"))[6:].lower().replace("_", "-"): str(each.get("value") or "")
         for each in as_list(container.get("env"))
@@ -171,13 +171,13 @@ def _flags(container: Unstructured) -> Iterator[tuple[str, str]]:
 
 
 def _selectors(container: Unstructured) -> list[str]:
-    """Selectors of pods for which it waits; a pod of any of them is enough."""
+    """Return the selectors of pods that block a reboot; one matching pod is enough."""
     given = [value for name, value in _flags(container) if name == _BLOCKING]
     return given or list(filter(None, [_options(container).get(_BLOCKING)]))
 
 
 def _locked(text: object) -> Iterator[str]:
-    """The nodes that a lock names: of one holder, or of several (--concurrency)."""
+    """Return the nodes of a lock's holder, or of several holders (--concurrency)."""
     try:
         lock = as_map(json.loads(text)) if isinstance(text, str) else {}
     except (ValueError, RecursionError):

@@ -1,7 +1,8 @@
-"""The events of some objects, in order, whatever form they have.
+"""The events of some objects, in order, in one form.
 
-Events come from core/v1 and events.k8s.io/v1, with counts, with series, with neither, out of order, from earlier
-objects of the same name, and not at all (they expire after an hour, and are dropped under load): nothing relies on one.
+Events come from core/v1 and events.k8s.io/v1, with counts, with series, or with neither. They may be out of order,
+about earlier objects of the same name, or missing (they expire after an hour, and are dropped under load). No
+conclusion requires a particular event.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MESSAGE = 1000
 class Event:
     """One event about one object; `when` is its last occurrence (RFC 3339 in UTC, sorts as text), empty if unknown.
 
-    `since` is its first occurrence, `source` the component that wrote it. `instant` orders events of one second:
+    `since` is its first occurrence, `source` the component that wrote it. `instant` orders events of the same second:
     nanoseconds, 0 if the name has none.
     """
 
@@ -46,19 +47,19 @@ class Event:
 def read_events(items: Iterable[Any]) -> list[Event]:
     """Project raw events of either API to records, oldest first; invalid events are skipped.
 
-    Values that were read before are unchanged.
+    Values that are records already are unchanged.
     """
     events = [item if isinstance(item, Event) else read_event(item) for item in items if isinstance(item, dict | Event)]
     return sorted((event for event in events if event is not None), key=lambda event: (event.when, event.instant))
 
 
 def about(events: Iterable[Event], kind: str, name: str, uid: str = "") -> list[Event]:
-    """Events about one object; those of an earlier object with the same name are left out by uid."""
+    """Return the events about one object; those of an earlier object of the same name are excluded by uid."""
     return [e for e in events if e.kind == kind and e.name == name and not (uid and e.uid and e.uid != uid)]
 
 
 def latest(events: Iterable[Event], *reasons: str) -> Event | None:
-    """The last event with one of these reasons."""
+    """Return the last event with one of these reasons."""
     newest = None
     for event in events:
         if event.reason in reasons:
@@ -67,12 +68,12 @@ def latest(events: Iterable[Event], *reasons: str) -> Event | None:
 
 
 def warnings(events: Iterable[Event], most: int = 10) -> tuple[str, ...]:
-    """The last warnings as text, oldest first."""
+    """Return the last warnings as text, oldest first."""
     return tuple(str(event) for event in [e for e in events if e.warning][-most:])
 
 
 def read_event(item: Unstructured) -> Event | None:
-    """Project a raw event; None where it is about nothing."""
+    """Project a raw event; None if it has no object."""
     target = item.get("involvedObject") or item.get("regarding")
     if not isinstance(target, dict):
         return None
@@ -109,6 +110,9 @@ def read_event(item: Unstructured) -> Event | None:
 
 
 def _instant(name: str) -> int:
-    """When the event was made, as client-go writes it into its name (tools/record/event.go: "%v.%x", UnixNano)."""
+    """Return the creation time in the event's name.
+
+    client-go writes it there (tools/record/event.go: "%v.%x", UnixNano).
+    """
     suffix = name.rpartition(".")[2]
     return int(suffix, 16) if re.fullmatch(r"[0-9a-f]{16}", suffix) else 0

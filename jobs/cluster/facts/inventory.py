@@ -1,8 +1,8 @@
 """The inventory: nodes and pods, GPUs in use and their users.
 
-One snapshot of raw JSON; each object becomes a small record before the next one is decoded, with the garbage
-collector paused: 20,000 pods take about a second instead of 25. What our rights do not let us see is reported in
-`not_seen`, never guessed.
+One snapshot of raw JSON. Each object becomes a small record before the next one is decoded, with the garbage collector
+paused: 20,000 pods take about a second instead of 25. Kinds that our permissions hide are reported in `not_seen`, never
+guessed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from ..redact import safe
 from ..unstructured import Unstructured, as_list, as_map, by_type, statuses_of, whole
 from .conditions import Report, reported
 
-# How a GPU node is marked even when nothing is allocatable there: labels of GPU and Node Feature Discovery
-# (PCI vendors 0x10de NVIDIA and 0x1002 AMD; classes 0300 and 0302 are display and 3D controllers), of GKE, EKS,
-# AKS and of the AMD GPU operator.
+# Signs of a GPU node without allocatable GPUs: labels of GPU and Node Feature Discovery (PCI vendors 0x10de NVIDIA and
+# 0x1002 AMD; classes 0300 and 0302 are display and 3D controllers), of GKE, EKS, AKS and of the AMD GPU operator.
 _LABELS = {
     "nvidia.com": (
         "nvidia.com/gpu.present",
@@ -50,13 +49,13 @@ _LABELS = {
 _APP = ("app.kubernetes.io/name", "app", "k8s-app", "name")
 _DRIVER_LABELS = ("nvidia.com/cuda.driver-version.full", "amd.com/gpu.driver-version")
 _OFF = frozenset({"", "false", "0", "no", "none"})
-# A kubelet that was restarted counts no device until the plugins have registered again: 10 s (recordings of a real
-# Kubernetes 1.36 in tests/real). With the second reading it has had so long.
+# A restarted kubelet counts no device until the plugins have registered again: 10 s (recordings of a real Kubernetes
+# 1.36 in tests/real). The second reading is later than that.
 RESTARTED_S = 15.0
 _AGAIN_S = 3.0
 _BY_NAME = 4
-"""Nodes that are read one by one: more of them are found in pages of all."""
-# The reasons of pods with devices that the kubelet did not have, or could not allocate (kubernetes
+"""Up to this many nodes are read one by one; more are found in pages of all nodes."""
+# Reasons of pods that a kubelet refused because it had no such devices, or could not allocate them (kubernetes
 # pkg/kubelet/lifecycle, predicate.go, and cm/devicemanager); OutOf<resource> of an extended resource.
 _REFUSED = re.compile(r"UnexpectedAdmissionError|OutOf[^\s/]+/\S+")
 _MOMENTS = ("Transition", "Heartbeat")
@@ -92,9 +91,9 @@ class Node:
     runtime: str
     kubelet: str
     os: str = ""
-    boot: str = ""  # another one each time that the machine starts
+    boot: str = ""  # changes at each boot of the machine
     reports: tuple[Report, ...] = ()  # conditions, not Kubernetes' own, that report a problem
-    restarted: bool = False  # its kubelet had just begun when it wrote this, and counts no device of a plugin yet
+    restarted: bool = False  # its kubelet had just started when it wrote this, and counts no plugin's device yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +109,8 @@ class PodUse:
     ready: bool = True
     trouble: str = ""  # why it is not ready, in the kubelet's words
     images: tuple[str, ...] = ()
-    app: str = ""  # its name in its labels
-    since: str = ""  # when its kubelet saw it first, as the API writes times
+    app: str = ""  # from its labels
+    since: str = ""  # when its kubelet first saw it, in the API's time format
     leaving: bool = False  # its deletion was requested
     runner: str = ""  # for a trial's pod, the lease of its run
 
@@ -130,7 +129,7 @@ class Inventory:
 
     @classmethod
     def read(cls, kube: Kube, selector: str = "") -> Inventory:
-        """Read the nodes that match `selector` and all pods that may hold something of them."""
+        """Read the nodes that match `selector` and all pods that may use their resources."""
         hidden: dict[str, str] = {}
         nodes: list[Node] = []
         pods: list[PodUse] = []
@@ -143,7 +142,7 @@ class Inventory:
                 _only_hidden(error)
                 hidden["nodes"] = f"nodes cannot be listed: {error.message}"
                 nodes = []
-            # A finished pod holds nothing any more; the server leaves them out.
+            # A finished pod holds no resources; the server omits it.
             finished = "status.phase!=Succeeded,status.phase!=Failed"
             try:
                 for bound, _ in kube.read_pages(path("pods"), read_pod, fieldSelector=finished):
@@ -165,7 +164,7 @@ class Inventory:
 
     @classmethod
     def read_settled(cls, kube: Kube, selector: str = "") -> Inventory:
-        """Read; while a kubelet has just begun and counts no devices yet, read again, for seconds."""
+        """Read the inventory; repeat for at most RESTARTED_S while a restarted kubelet counts no devices."""
         inventory, end = cls.read(kube, selector), time.monotonic() + RESTARTED_S
         while any(node.restarted for node in inventory.nodes) and time.monotonic() < end:
             time.sleep(_AGAIN_S)
@@ -174,12 +173,12 @@ class Inventory:
 
     @classmethod
     def read_nodes(cls, kube: Kube, names: Iterable[str]) -> Inventory:
-        """Read these nodes alone, without pods; a kubelet that has just begun is given the same seconds.
+        """Read only these nodes, without pods; read again for a restarted kubelet, as read_settled does.
 
-        A node that was deleted is left out. Raises `ClusterError`: they could be listed before.
+        Deleted nodes are omitted. Raises `ClusterError`, also for a missing permission: an earlier list succeeded.
         """
         wanted, end = set(names), time.monotonic() + RESTARTED_S
-        # By name, unless all of them take fewer requests.
+        # Read by name, unless a list of all nodes takes fewer requests.
         asked = [f"metadata.name={name}" for name in sorted(wanted)] if len(wanted) <= _BY_NAME else [""]
         while True:
             pages = (kube.read_pages(path("nodes"), read_node, fieldSelector=each) for each in asked)
@@ -189,25 +188,25 @@ class Inventory:
             time.sleep(_AGAIN_S)
 
     def gpu_nodes(self, resource: str = "nvidia.com/gpu") -> tuple[Node, ...]:
-        """Nodes that have, offer or are labelled to have GPUs of the vendor of `resource`."""
+        """Return the nodes that have, offer or are labelled to have GPUs of the vendor of `resource`."""
         return tuple(node for node in self.nodes if has_gpus(node, resource))
 
     def on(self, node: str) -> Sequence[PodUse]:
-        """Pods that are bound to `node`."""
+        """Return the pods that are bound to `node`."""
         return self._by_node.get(node, ())
 
     def used(self, node: str, resource: str) -> int:
-        """Pieces of `resource` that pods on `node` request."""
+        """Return how many of `resource` the pods on `node` request."""
         return sum(pod.requests.get(resource, 0) for pod in self.on(node))
 
     def free(self, node: Node | str, resource: str) -> int:
-        """Allocatable less requested, never below zero; with pods hidden this is an upper bound (see `not_seen`)."""
+        """Return allocatable less requested, never below zero; with hidden pods an upper bound (see `not_seen`)."""
         name = node if isinstance(node, str) else node.name
         offered = self._nodes.get(name)
         return max(0, offered.allocatable.get(resource, 0) - self.used(name, resource)) if offered else 0
 
     def holders(self, node: Node | str, resource: str) -> tuple[PodUse, ...]:
-        """Pods on `node` that hold some of `resource`, the biggest first."""
+        """Return the pods on `node` that hold some of `resource`, the biggest first."""
         name = node if isinstance(node, str) else node.name
         holding = [pod for pod in self.on(name) if pod.requests.get(resource, 0) > 0]
         return tuple(sorted(holding, key=lambda pod: (-pod.requests[resource], pod.namespace, pod.name)))
@@ -226,7 +225,10 @@ class Inventory:
 
 
 def has_gpus(node: Node, resource: str = "nvidia.com/gpu") -> bool:
-    """Return whether the node has GPUs by any sign: a lost device plugin leaves the labels, a dead GPU the zero."""
+    """Return whether the node shows any sign of GPUs.
+
+    A lost device plugin leaves the labels, a failed GPU a count of 0.
+    """
     if node.capacity.get(resource, 0) > 0 or resource in node.allocatable:
         return True
     marks = _LABELS.get(resource.partition("/")[0], ())
@@ -234,7 +236,7 @@ def has_gpus(node: Node, resource: str = "nvidia.com/gpu") -> bool:
 
 
 def driver(node: Node) -> str:
-    """The driver that feature discovery saw on the node; '' where nothing says it."""
+    """Return the driver version that feature discovery found on the node; '' if not reported."""
     full = next((node.labels[key] for key in _DRIVER_LABELS if node.labels.get(key)), "")
     parts = [node.labels.get(f"nvidia.com/cuda.driver.{part}", "") for part in ("major", "minor", "rev")]
     return full or ".".join(part for part in parts if part)
@@ -274,7 +276,7 @@ def read_node(item: Unstructured) -> Node:
 
 
 def _has_just_begun(ready: Unstructured) -> bool:
-    """Whether a kubelet wrote its node's Ready condition when, or just after, it had become so: by its own clock."""
+    """Return whether the kubelet wrote the Ready condition just after it became True, by the kubelet's own clock."""
     try:
         since, said = (datetime.datetime.fromisoformat(str(ready.get(f"last{key}Time"))) for key in _MOMENTS)
         return ready.get("status") == "True" and (said - since).total_seconds() < RESTARTED_S
@@ -283,7 +285,7 @@ def _has_just_begun(ready: Unstructured) -> bool:
 
 
 def _lacks_devices(capacity: Unstructured) -> bool:
-    """Whether a kind of device that the node once had is counted as none."""
+    """Return whether the count of a device that the node once had is 0."""
     return any("/" in name and whole(str(count)) == 0 for name, count in capacity.items())
 
 
@@ -309,7 +311,7 @@ def read_pod(item: Unstructured) -> PodUse:
 
 
 def read_refused(item: Unstructured) -> PodUse | None:
-    """Project one raw pod that failed; None where it is not one that a kubelet had no devices for."""
+    """Project a failed pod that its kubelet refused for missing devices; None for any other pod."""
     status = as_map(item.get("status"))
     reason = str(status.get("reason") or "")
     if not _REFUSED.fullmatch(reason):
@@ -336,11 +338,12 @@ def _trouble(status: Unstructured) -> str:
 
 
 _GPU = re.compile(r"/(?:gpu|mig-|i915|xe$)|^habana\.ai/gaudi")
-"""nvidia.com/gpu and /mig-1g.5gb, amd.com/gpu, gpu.intel.com/i915 and /xe, habana.ai/gaudi: by their device plugins."""
+"""Resource names of GPUs: nvidia.com/gpu and /mig-1g.5gb, amd.com/gpu, gpu.intel.com/i915 and /xe,
+habana.ai/gaudi."""
 
 
 def pod_requests(spec: Unstructured) -> dict[str, int]:
-    """Extended resources that a pod holds: containers and sidecars together, or its hungriest init container.
+    """Return a pod's extended resources: containers and sidecars together, or its largest init container.
 
     Source: kubernetes.io, "Sidecar containers", resource sharing within containers.
     """
@@ -363,7 +366,7 @@ def pod_requests(spec: Unstructured) -> dict[str, int]:
 
 
 def gpus_of(spec: Unstructured) -> int:
-    """GPUs that a pod requests, slices of them (MIG) included, by the vendors' names of the resources."""
+    """Return the number of GPUs that a pod requests, MIG slices included, by the vendors' resource names."""
     return sum(amount for name, amount in pod_requests(spec).items() if _GPU.search(name))
 
 

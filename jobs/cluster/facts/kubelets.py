@@ -1,7 +1,7 @@
-"""How kubelets are configured, as they say themselves (/configz), through the API server.
+"""The configuration of kubelets, as they report it (/configz) through the API server.
 
-That takes the right to get nodes/proxy, which opens all of a kubelet's API: it is used where an account has it, and
-never requested (kubernetes.io, "Kubelet authentication/authorization").
+This needs the permission to get nodes/proxy, which opens the whole API of a kubelet. It is used where an account has
+it, and never requested (kubernetes.io, "Kubelet authentication/authorization").
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..unstructured import as_map
 
 _AT_ONCE = 8
 _DEADLINE_S = 10.0
-"""Seconds for a kubelet's answer: one that does not answer is not waited for longer."""
+"""Time limit of a kubelet's response, in seconds."""
 
 
 class TopologyManager(NamedTuple):
-    """A kubelet's Topology Manager; `problem` says why it is not known."""
+    """A kubelet's Topology Manager; `problem` says why it is unknown."""
 
     policy: str = ""
     scope: str = ""
@@ -29,11 +29,11 @@ class TopologyManager(NamedTuple):
 
 
 def topology_managers(kube: Kube, nodes: Iterable[str]) -> dict[str, TopologyManager]:
-    """Ask these nodes' kubelets."""
+    """Read the configuration of these nodes' kubelets."""
 
     def one(node: str) -> TopologyManager:
         try:
-            # No object of Kubernetes' API: it has no kind.
+            # This response is not an object of Kubernetes' API: it has no kind.
             answer = kube.request("GET", f"{path('nodes', node)}/proxy/configz", deadline_s=_DEADLINE_S).body
         except ClusterError as error:
             return TopologyManager(problem=safe(error, 200))

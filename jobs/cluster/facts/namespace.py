@@ -1,4 +1,4 @@
-"""Whether a namespace is there and takes new objects."""
+"""Existence of a namespace, and whether it accepts new objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..client.kube import Kube, path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceState:
-    """Whether the namespace can be used. ``ok`` None: it is not seen."""
+    """Whether the namespace can be used. ``ok`` None: unknown."""
 
     ok: bool | None
     observed: str
@@ -18,9 +18,9 @@ class NamespaceState:
 
 
 def namespace_state(kube: Kube, namespace: str = "") -> NamespaceState:
-    """Read the namespace, ours if none is named; where that is not granted, try a create in it without doing it.
+    """Read the namespace, by default ours; without the permission, dry-run a create in it.
 
-    Raises ClusterError where the API server does not answer.
+    Raises ClusterError without a response of the API server.
     """
     name = namespace or kube.namespace
     try:
@@ -46,11 +46,11 @@ def _by_dry_run(kube: Kube, name: str) -> NamespaceState:
         if "being terminated" in error.message:
             return NamespaceState(ok=False, observed="Terminating", fault="namespace.terminating")
         return NamespaceState(ok=None, observed=f"not seen: {error.message}")
-    return NamespaceState(ok=True, observed="Active (a dry-run create is accepted; the object itself is not seen)")
+    return NamespaceState(ok=True, observed="Active (a dry-run create is accepted; the namespace itself is unreadable)")
 
 
 def _missing(error: NotFound, name: str) -> NamespaceState:
-    """Read a 404, which a proxy in between answers, too: it is about the namespace where it names it."""
+    """Interpret a 404, which an intermediate proxy sends, too: it is about the namespace if it names it."""
     if name not in error.message:
         return NamespaceState(ok=None, observed=f"not seen: {error.message}")
     return NamespaceState(ok=False, observed="does not exist", fault="namespace.missing")

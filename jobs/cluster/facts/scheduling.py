@@ -1,8 +1,8 @@
 """Why the scheduler finds no node, and whether waiting can change that.
 
-Reads the scheduler's own line ("0/3 nodes are available: 1 node(s) had untolerated taint {...}, 2 Insufficient
+Parses the scheduler's message ("0/3 nodes are available: 1 node(s) had untolerated taint {...}, 2 Insufficient
 nvidia.com/gpu. preemption: ..."). Each node is excluded by at least one reason; if every node has one that waiting does
-not remove, waiting is pointless. Sources: kubernetes pkg/scheduler/framework/types.go (FitError), the plugins' texts.
+not remove, waiting is useless. Sources: kubernetes pkg/scheduler/framework/types.go (FitError), the plugins' texts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .inventory import pod_requests
 
 _LINE = re.compile(r"(\d+)/(\d+) nodes are (?:un)?available(?:: ?(.*))?", re.DOTALL)
 _TAIL = re.compile(r"\.?\s*(?:no new claims to deallocate,?\s*)?(?:preemption: .*)?$", re.DOTALL)
-# Texts of reasons that persist until the cluster or the pod is changed.
+# Reasons that persist until the cluster or the pod is changed.
 _PERMANENT = (
     "node affinity/selector",
     "pod anti-affinity",
@@ -30,37 +30,37 @@ _PERMANENT = (
     "existing pods anti-affinity",
 )
 _UNNAMED_TAINT = re.compile(r"untolerated taint\(s\)$")
-# Taints that the node lifecycle sets and removes by itself; a cordon (unschedulable) is lifted by people in minutes.
+# Taints that node lifecycle controllers set and remove; people remove a cordon (unschedulable) within minutes.
 _PASSING_TAINT = re.compile(
     r"node\.kubernetes\.io/(?:not-ready|unreachable|memory-pressure|disk-pressure|pid-pressure|network-unavailable"
     r"|unschedulable)|node\.cloudprovider\.kubernetes\.io/|node\.cilium\.io/|startup"
 )
-# Controllers that promise a node: the cluster autoscaler and Karpenter.
+# Controllers that announce a new node: the cluster autoscaler and Karpenter.
 SCALING = ("TriggeredScaleUp", "Nominated")
 
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """The scheduler's line, read: nodes in all, how many each reason excludes, whether waiting is pointless."""
+    """The parsed message: number of nodes, how many each reason excludes, whether waiting is useless."""
 
     nodes: int
     reasons: tuple[tuple[int, str], ...]
     hopeless: bool
     volume: bool
     hint: str = ""
-    in_use: bool = False  # the node that it waits for is apparently full: other workloads use the requested devices
+    in_use: bool = False  # the only possible nodes are apparently full: other workloads use the requested devices
 
 
 def read_unschedulable(
     message: str, pod: Unstructured, nodes: Sequence[Unstructured] = (), own: Container[str] = ()
 ) -> Unschedulable:
-    """Read the scheduler's message for `pod`.
+    """Parse the scheduler's message for `pod`.
 
-    The visible `nodes` show facts that the message does not: whether an amount is offered at all, and whether what is
-    missing is held by the job's `own` other pods (names of their nodes), which wait for this one.
+    The visible `nodes` show facts that the message lacks: whether an amount is offered at all, and whether the missing
+    devices are held by the job's `own` other pods. `own` has the names of their nodes; those pods wait for this one.
     """
     match = _LINE.search(message)
-    # A resource that no node counts and the scheduler does not miss is provided by other means (DRAExtendedResource,
+    # A resource that no node counts and the scheduler does not report is provided by other means (DRAExtendedResource,
     # 1.36).
     asked = {
         name: amount
@@ -69,14 +69,15 @@ def read_unschedulable(
     }
     nowhere = bool(nodes) and bool(pod) and not any(_possible(node, pod, asked, own) for node in nodes)
     if not match:
-        # "no nodes available to schedule pods": an empty cluster (or shard of the scheduler); other schedulers' words.
+        # "no nodes available to schedule pods" means an empty cluster (or shard of the scheduler); other schedulers
+        # have other texts.
         none = "no nodes available" in message
         return Unschedulable(0, ((0, message),) if message else (), none or nowhere, volume=False)
     total = int(match[2])
     rest = _TAIL.sub("", match[3] or "").strip().rstrip(".")
     reasons = tuple(_reason(part) for part in re.split(r", (?=\d+ )", rest) if part.strip())
     stuck = sum(count or total for count, reason in reasons if _permanent(reason))
-    if nodes and pod:  # Kubernetes 1.35 and later do not name the taints any more: the nodes themselves do
+    if nodes and pod:  # Kubernetes 1.35 and later no longer name the taints: read them from the nodes
         unnamed = sum(count for count, reason in reasons if _UNNAMED_TAINT.search(reason))
         stuck -= max(0, unnamed - sum(1 for node in nodes if not _passes_all(node, pod)))
     volume = any("persistentvolumeclaim" in reason.lower() for _, reason in reasons)
@@ -89,9 +90,9 @@ def read_unschedulable(
 def _in_use(reasons: Sequence[tuple[int, str]], nodes: int, *, seen: bool) -> bool:
     """Return whether devices in use keep the pod from the ``nodes`` that it may run on.
 
-    Nodes that are ``seen`` are known to offer enough of any device. To who sees none, a GPU that is missing and one
-    that is in use look the same. Where none of them has a device left, the pods that hold those hold cpu, memory and
-    other devices, too.
+    Nodes that are ``seen`` are known to offer enough of any device. Without them, a missing GPU and one in use cannot
+    be distinguished. If none of them has a free device, the pods that hold the devices hold cpu, memory and other
+    devices, too.
     """
     left = [(count, reason) for count, reason in reasons if not _permanent(reason)]
     device = re.compile(r"Insufficient \S+/\S+" if seen else r"Insufficient \S+/gpu")
@@ -108,9 +109,9 @@ def possible_nodes(pod: Unstructured, nodes: Iterable[Unstructured]) -> int:
 
 
 def rooms(pod: Unstructured, nodes: Iterable[Unstructured], offers: str = "allocatable") -> int | None:
-    """Count the pods like this one that the nodes hold together once others have left them; None if unknown.
+    """Count such pods that fit on the nodes together once other pods have ended; None if unknown.
 
-    By what nodes have (`capacity`) or offer. Node affinity is the scheduler's to judge, and cpu and memory are shared.
+    Counts what nodes have (`capacity`) or offer. Node affinity is left to the scheduler, and cpu and memory are shared.
     """
     spec = as_map(pod.get("spec"))
     affinity, selector = as_map(spec.get("affinity")), as_map(spec.get("nodeSelector"))
@@ -132,7 +133,7 @@ def rooms(pod: Unstructured, nodes: Iterable[Unstructured], offers: str = "alloc
 
 
 def unmatched(pod: Unstructured, nodes: Sequence[Unstructured]) -> str:
-    """Say which labels of the pod's nodeSelector no node has, and which values there are; '' where a node has all."""
+    """Name the labels of the pod's nodeSelector that no node has, and the existing values; '' if a node has all."""
     selector = as_map(as_map(pod.get("spec")).get("nodeSelector"))
     labels = [as_map(as_map(node.get("metadata")).get("labels")) for node in nodes]
     if not nodes or any(all(own.get(key) == value for key, value in selector.items()) for own in labels):
@@ -148,7 +149,7 @@ def unmatched(pod: Unstructured, nodes: Sequence[Unstructured]) -> str:
 
 
 def lacking(pod: Unstructured, nodes: Sequence[Unstructured]) -> str:
-    """Say which of the visible nodes offer less than one such pod requests."""
+    """List visible nodes that offer less than one such pod requests."""
     texts = []
     for name, amount in pod_requests(as_map(pod.get("spec"))).items():
         for node in nodes:
@@ -175,13 +176,13 @@ def _possible(node: Unstructured, pod: Unstructured, asked: Mapping[str, int], o
 
 
 def _passes_all(node: Unstructured, pod: Unstructured) -> bool:
-    """Return whether the pod tolerates every taint of the node that stays."""
+    """Return whether the pod tolerates every lasting taint of the node."""
     tolerations = as_list(as_map(pod.get("spec")).get("tolerations"))
     return all(_passes(taint, tolerations) for taint in as_list(as_map(node.get("spec")).get("taints")))
 
 
 def _plain(pod: Unstructured) -> dict[str, Decimal]:
-    """The sum of the containers' requests of cpu and memory; a limit without a request is the request."""
+    """Sum the containers' requests of cpu and memory; a limit without a request is the request."""
     amounts: dict[str, Decimal] = {}
     for container in as_list(as_map(pod.get("spec")).get("containers")):
         resources = as_map(container.get("resources"))
@@ -192,13 +193,13 @@ def _plain(pod: Unstructured) -> dict[str, Decimal]:
 
 
 def _passes(taint: Unstructured, tolerations: Iterable[Unstructured]) -> bool:
-    """Return whether a taint is tolerated, or may go away by itself."""
+    """Return whether a taint is tolerated, or may be removed without an administrator."""
     key, effect = (str(taint.get(name) or "") for name in ("key", "effect"))
     return effect == "PreferNoSchedule" or bool(_PASSING_TAINT.search(key)) or _is_tolerated(taint, tolerations)
 
 
 def untolerated(node: Unstructured, pod: Unstructured) -> list[str]:
-    """The taints of a node that keep such a pod away, or took it away: their names often show their owner."""
+    """Return the taints of a node that exclude or evict such a pod: their names often show their owner."""
     tolerations = as_list(as_map(pod.get("spec")).get("tolerations"))
     return [
         safe(f"{taint.get('key')}{'=' + str(taint['value']) if taint.get('value') else ''}:{taint.get('effect')}", 200)
@@ -221,14 +222,14 @@ def _is_tolerated(taint: Unstructured, tolerations: Iterable[Unstructured]) -> b
 
 
 def _hint(reason: str, asked: Mapping[str, int], wants: Mapping[str, Decimal], nodes: Sequence[Unstructured]) -> str:
-    """Describe the visible nodes' additions to the scheduler's message."""
+    """Describe what the visible nodes add to the scheduler's message."""
     if (plain := re.match(r"Insufficient (cpu|memory)$", reason)) and nodes:
         kind = plain[1]
         texts = []
         for node in nodes[:4]:
             offers = as_map(as_map(node.get("status")).get("allocatable")).get(kind)
             texts.append(f"{as_map(node.get('metadata')).get('name')} has {offers} {kind}")
-        return f"the pod requests {wants.get(kind, 0):f} {kind}, {', '.join(texts)}, less the devices in use"
+        return f"the pod requests {wants.get(kind, 0):f} {kind}, {', '.join(texts)}, less the amounts in use"
     match = re.match(r"Insufficient (\S+/\S+)", reason)
     if match and nodes:
         name, texts = match[1], []

@@ -1,7 +1,7 @@
 """The GPU operators' pods and states, and the devices that drivers publish.
 
-The API objects other than nodes and pods. A kind that this cluster does not serve is distinguished from one that we may
-not list: the first is a fact about the cluster, the second about our rights.
+Reads the API objects other than nodes and pods. A kind that this cluster does not serve is distinguished from one that
+we may not list. The first is a fact about the cluster, the second about our permissions.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ..client.kube import Kube
     from .inventory import PodUse
 
-# Which part of a GPU stack is this pod? Names as the GPU operator (github.com/NVIDIA/gpu-operator, assets/), the
-# plugin's own manifests, GKE, EKS, AKS and AMD's operator give them; matched on the pod's name and its app label, in
-# this order: the plugin's Helm chart puts its own name before that of the feature discovery next to it.
+# The part of a GPU stack by the pod's name or app label. Names are those of the GPU operator
+# (github.com/NVIDIA/gpu-operator, assets/), of the plugin's own manifests, GKE, EKS, AKS and AMD's operator. The order
+# matters: the plugin's Helm chart prefixes the feature discovery with its own name.
 _OPERANDS: tuple[tuple[str, str], ...] = (
     ("feature-discovery", r"gpu-feature-discovery|gpu-node-labeller|amdgpu-labeller|-node-labeller-"),
     ("driver", r"nvidia-driver-daemonset|nvidia-(?:gpu-)?driver-(?!manager)|driver-installer|amdgpu-driver"),
@@ -45,11 +45,11 @@ _OPERANDS: tuple[tuple[str, str], ...] = (
     ("training-operator", r"mpi-operator|training-operator|kubeflow-trainer|jobset-controller"),
 )
 _COMPILED = tuple((kind, re.compile(text)) for kind, text in _OPERANDS)
-# What is next to a plugin under its name, and runs where the plugin does not: MPS, what tries the plugin out, and
-# Node Feature Discovery of a release that is called like the plugin.
+# Pods that share the plugin's name prefix without being the plugin: MPS, the plugin's validator, and Node Feature
+# Discovery of a release named like the plugin.
 _OTHER_PODS = re.compile(r"mps-control-daemon|nvidia-(?:cuda|device-plugin)-validator|node-feature-discovery")
-# Operators with DaemonSets named after a resource of the user's: AMD's DeviceConfig (ROCm/gpu-operator,
-# internal/plugin), and the plugin that pretends to have GPUs (run-ai/fake-gpu-operator).
+# Operators whose DaemonSets are named after a user's resource: AMD's DeviceConfig (ROCm/gpu-operator, internal/plugin),
+# and the plugin that simulates GPUs (run-ai/fake-gpu-operator).
 _IMAGES = (
     ("device-plugin", re.compile(r"/k8s-device-plugin(?:@|:(?!labeller))|fake-gpu-operator/device-plugin[:@]")),
     ("dcgm-exporter", re.compile(r"/device-metrics-exporter[:@]")),
@@ -68,10 +68,10 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The objects of one kind; or why they cannot be read."""
+    """The objects of one kind, or why they cannot be read."""
 
     items: tuple[Unstructured, ...] = ()
-    served: bool = True  # False: this cluster does not know the kind
+    served: bool = True  # False: this cluster does not serve the kind
     hidden: str = ""  # we may not list them
 
 
@@ -80,7 +80,7 @@ class Policy:
     """One ClusterPolicy of the NVIDIA GPU operator."""
 
     name: str
-    state: str  # ready | notReady | ignored, or '' before the operator looked at it
+    state: str  # ready | notReady | ignored, or '' before the operator has reconciled it
     message: str = ""
     versions: Mapping[str, str]  # part -> version or image, as the specification requests it
 
@@ -90,7 +90,7 @@ def operand(pod: PodUse) -> str:
     return _operand(pod.name, pod.app, pod.images)
 
 
-@lru_cache(maxsize=1 << 16)  # five checks ask it of every pod
+@lru_cache(maxsize=1 << 16)  # cached: five checks call it for every pod
 def _operand(name: str, app: str, images: tuple[str, ...]) -> str:
     if _OTHER_PODS.search(name):
         return ""
@@ -145,7 +145,7 @@ class DeviceClass:
 
 
 def device_classes(listing: Listing) -> dict[str, DeviceClass]:
-    """Read the DeviceClasses; of their CEL expressions only those of NVIDIA's and AMD's drivers."""
+    """Read the DeviceClasses; their CEL expressions only for NVIDIA's and AMD's drivers."""
     classes = {}
     for name, item in zip(names(listing), listing.items, strict=True):
         cels = (as_map(each.get("cel")) for each in as_list(as_map(item.get("spec")).get("selectors")))
@@ -157,9 +157,9 @@ def device_classes(listing: Listing) -> dict[str, DeviceClass]:
 
 
 def mapped_class(listing: Listing, resource: str) -> str:
-    """Name the DeviceClass that represents an extended resource; '' where none does.
+    """Name the DeviceClass that represents an extended resource; '' if none does.
 
-    Pods then request the resource as ever, and no node counts it (DRAExtendedResource, beta in Kubernetes 1.36;
+    Pods then request the resource as usual, and no node counts it (DRAExtendedResource, beta in Kubernetes 1.36;
     https://www.kubernetes.dev/resources/keps/5004/).
     """
     mapped = (as_map(item.get("spec")).get("extendedResourceName") == resource for item in listing.items)
@@ -169,7 +169,7 @@ def mapped_class(listing: Listing, resource: str) -> str:
 def devices_by_node(listing: Listing, driver: str = "", kind: str = "") -> dict[str, int]:
     """Count the devices that a driver publishes for each node in ResourceSlices of the newest generation.
 
-    `kind` is what their attribute `type` must say, where they have one: a MIG partition is not a whole GPU.
+    `kind` is the expected value of their attribute `type`, if they have one: a MIG partition is not a whole GPU.
     https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/#resourceslice
     """
     newest: dict[tuple[str, str], int] = {}
@@ -201,7 +201,7 @@ def _whole(value: object) -> int:
 
 
 def names(listing: Listing) -> tuple[str, ...]:
-    """The names of the objects."""
+    """Return the names of the objects."""
     return tuple(safe(name_of(item), 253) for item in listing.items)
 
 
@@ -213,10 +213,10 @@ def image_version(image: str) -> str:
 
 
 def toolkit_version(installed: Iterable[Policy], pods: Iterable[PodUse]) -> str:
-    """Return the version of the container toolkit that the operator installs, '' where nothing shows it.
+    """Return the version of the container toolkit that the operator installs; '' if not reported.
 
-    From the ClusterPolicy, else from the image of the toolkit's DaemonSet; a toolkit that came as a package of the host
-    is seen by neither.
+    Reads the ClusterPolicy, else the image of the toolkit's DaemonSet; neither shows a toolkit that is a package of the
+    host.
     """
     asked = [policy.versions["toolkit"] for policy in installed if policy.versions.get("toolkit")]
     images = [image for pod in pods if operand(pod) == "toolkit" for image in pod.images]

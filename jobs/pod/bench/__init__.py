@@ -1,4 +1,4 @@
-"""The bench: collectives of torch.distributed, timed and verified, printed as nccl-tests' table.
+"""The bench: collectives of torch.distributed, timed and verified, printed in the table format of nccl-tests.
 
-Runs in any image that has torch: no sshd, no mpirun, no operator.
+Runs in any image that has torch; it needs no sshd, mpirun or operator.
 """

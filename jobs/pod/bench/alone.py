@@ -1,4 +1,4 @@
-"""Tests of a single GPU: copies from and to the host, and products of matrices that must be identical."""
+"""Tests of a single GPU: copies from and to the host, and matrix products that must be bitwise identical."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from . import product
 COPY_BYTES = 256 << 20
 COPIES = 4
 SIDE = 4096
-SECONDS = 3.0  # of products: some thousands of them on a GPU of today
+SECONDS = 3.0  # of products: some thousands on a current GPU
 
 
 def measure(bench: Any) -> Dict[str, Any]:
-    """Return the slower way's GB/s of each rank's copies, and how many products of all ranks differed."""
+    """Return each rank's copy bandwidth in GB/s (the slower direction), and how many products differed in all."""
     torch, device = bench.torch, bench.device
     copies = torch.zeros(bench.ranks, dtype=torch.float64, device=device)
     copies[bench.rank] = _copies(torch, device)
@@ -30,11 +30,11 @@ def measure(bench: Any) -> Dict[str, Any]:
 
 
 def _copies(torch: Any, device: Any) -> float:
-    """Return the bandwidth to the GPU or back from it, whichever is less, in GB/s."""
+    """Return the bandwidth to the GPU or from it, the lower one, in GB/s."""
     there = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device)
     try:
         here = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
-    except RuntimeError:  # no memory may be locked: the copies are then slow on all ranks
+    except RuntimeError:  # the memlock limit is too low: the copies are then slow on all ranks
         here = torch.empty(COPY_BYTES, dtype=torch.uint8)
     return min(_rate(torch, device, there, here), _rate(torch, device, here, there))
 

@@ -1,7 +1,7 @@
-"""The program that torchrun starts on every GPU of the trial: saves a sharded state, dies in the middle, or loads one.
+"""A program that torchrun starts on every GPU: it saves a sharded state, is killed during a save, or loads one.
 
-The state is a handful of DTensors over all ranks, saved and loaded by torch.distributed.checkpoint as FSDP2 does. Its
-values follow from seed, step and rank, so that loaded and saved data can be distinguished.
+The state is a few DTensors over all ranks, saved and loaded by torch.distributed.checkpoint as FSDP2 does. Its values
+depend on seed, step and rank, so that loaded and saved data can be compared.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import time
 from typing import Any, Dict, List
 
 TENSORS, ROW_BYTES = 8, 4096
-TIMEOUT_S = 120  # a dead peer shows by its connection; this is for a peer that hangs
+TIMEOUT_S = 120  # a dead peer closes its connection; this limit is for a peer that hangs
 SEED = 20071
 
 
 class Shards:
-    """The part of the state that is this rank's."""
+    """The part of the state on this rank."""
 
     def __init__(self, torch: Any, total: int, device: str) -> None:
         self.torch, self.dist = torch, torch.distributed
@@ -43,18 +43,18 @@ class Shards:
             self.state["layer%d" % number] = tensors.DTensor.from_local(part, mesh, [tensors.Shard(0)])
 
     def expected(self, number: int, step: int) -> Any:
-        """Return the content of a tensor's local part after a step: bits that no compression makes small."""
+        """Return the content of a tensor's local part after a step, which compression cannot shrink."""
         source = self.torch.Generator().manual_seed(SEED + (step * self.ranks + self.rank) * TENSORS + number)
         shape = self.state["layer%d" % number].to_local().shape
         return self.torch.rand(shape, generator=source, dtype=self.torch.float32)
 
     def fill(self, step: int) -> None:
-        """Go on to a step."""
+        """Set the state to that of a step."""
         for number in range(TENSORS):
             self.state["layer%d" % number].to_local().copy_(self.expected(number, step))
 
     def wrong(self, step: int) -> int:
-        """Count the values that are not those of a step."""
+        """Count the values that differ from those of a step."""
         total = 0
         for number in range(TENSORS):
             held = self.state["layer%d" % number].to_local().cpu()
@@ -63,12 +63,12 @@ class Shards:
 
 
 def save(shards: Shards, folder: str, step: int, *, dies: bool) -> Dict[str, Any]:
-    """Save a step below a folder; returns its times and bytes. `dies`: be killed when half of the file is written."""
+    """Save a step below a folder; return its times and bytes. `dies`: be killed when half of the file is written."""
     dcp = importlib.import_module("torch.distributed.checkpoint")
     took: List[float] = []
 
     def write_data(writer: Any, plan: Any, planner: Any) -> Any:
-        """Write as torch does, and take the time of it alone, without the planning."""
+        """Write as torch does, and time only the writing, without the planning."""
         if dies:
             with open(os.path.join(str(writer.path), "__%d_0.distcp" % shards.rank), "wb") as file:
                 file.write(os.urandom(shards.bytes // 2))
@@ -95,7 +95,7 @@ def save(shards: Shards, folder: str, step: int, *, dies: bool) -> Dict[str, Any
 
 
 def load(shards: Shards, folder: str, step: int) -> Dict[str, Any]:
-    """Load a step into an empty state; returns how many values are wrong."""
+    """Load a step into an empty state; return how many values are wrong."""
     dcp = importlib.import_module("torch.distributed.checkpoint")
     began = time.monotonic()
     dcp.load(shards.state, storage_reader=dcp.FileSystemReader(os.path.join(folder, "step-%d" % step)))
@@ -104,7 +104,7 @@ def load(shards: Shards, folder: str, step: int) -> Dict[str, Any]:
 
 
 def run(arguments: List[str]) -> None:
-    """Do what the command line says; the facts of this rank go to the file that the probe named."""
+    """Run the mode of the command line; write the facts of this rank to the file that the probe named."""
     made = argparse.ArgumentParser(prog="checkpoint")
     made.add_argument("--mode", choices=("save", "die", "load"), required=True)
     made.add_argument("--folder", required=True)
@@ -135,7 +135,7 @@ def run(arguments: List[str]) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Return an error in one line: of torch's CheckpointException, which holds each rank's, that of the first."""
+    """Return an error in one line; torch's CheckpointException holds each rank's error, of which the first is used."""
     failures = getattr(error, "failures", None)
     where = ""
     if isinstance(failures, dict) and failures:
@@ -145,10 +145,10 @@ def reason(error: BaseException) -> str:
 
 
 def main(arguments: List[str]) -> int:
-    """Run; prints the reason and ends at once where it cannot."""
+    """Run; on failure print the reason and exit at once."""
     try:
         run(arguments)
-    except SystemExit:  # the command line was not understood
+    except SystemExit:  # the command line is invalid
         raise
     except BaseException as error:  # noqa: BLE001  (whatever it was, this rank's answer; torch's is not an Exception)
         text = reason(error)

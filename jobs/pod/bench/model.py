@@ -1,13 +1,13 @@
-"""A small transformer, as decoders are: embedding, blocks of attention and two layers, a head over the vocabulary.
+"""A small decoder transformer: embedding, blocks of attention and two layers, a head over the vocabulary.
 
-Nothing is downloaded: the weights are drawn from a seed and the tokens, too.
+Nothing is downloaded: weights and tokens are generated from a seed.
 """
 
 from __future__ import annotations
 
 from typing import Any, Dict, NamedTuple, Tuple
 
-SPREAD = 0.02  # of the weights at the start, as in GPT-2
+SPREAD = 0.02  # of the initial weights, as in GPT-2
 
 
 class Shape(NamedTuple):
@@ -22,7 +22,7 @@ class Shape(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """How many tokens one step of one GPU sees."""
+        """Number of tokens of one step on one GPU."""
         return self.sequence * self.batch
 
 
@@ -31,7 +31,7 @@ CPU = Shape(layers=2, hidden=128, heads=4, sequence=64, batch=4, vocabulary=256)
 
 
 def parameters(shape: Shape) -> Tuple[int, int]:
-    """Return how many parameters there are, and how many of them multiply: a look-up in the embeddings does not."""
+    """Return the number of parameters, and of those that multiply: a look-up in the embeddings does not."""
     blocks = shape.layers * 12 * shape.hidden * shape.hidden
     embedding = (shape.vocabulary + shape.sequence) * shape.hidden
     head = shape.vocabulary * shape.hidden
@@ -41,19 +41,19 @@ def parameters(shape: Shape) -> Tuple[int, int]:
 def flops(shape: Shape) -> float:
     """Return the floating-point operations of one step on one GPU: tokens x (6 N + 12 layers x hidden x sequence).
 
-    N are the parameters that multiply; the second term is attention, forward and backward, not halved for its mask
-    (Chowdhery et al., PaLM, appendix B, arXiv:2204.02311; Kaplan et al., arXiv:2001.08361, section 2.1).
+    N is the number of parameters that multiply. The second term is attention, forward and backward, not halved for its
+    mask (Chowdhery et al., PaLM, appendix B, arXiv:2204.02311; Kaplan et al., arXiv:2001.08361, section 2.1).
     """
     attention = 12 * shape.layers * shape.hidden * shape.sequence
     return float(shape.tokens * (6 * parameters(shape)[1] + attention))
 
 
 def memory_bytes(shape: Shape, size: int) -> int:
-    """Return about how much memory the steps take, in numbers of `size` bytes.
+    """Return the approximate memory of the steps, in numbers of `size` bytes.
 
-    Two models (one that talks to the others, one that does not), each with weights, gradients and two moments; the
+    Counts two models (one that communicates, one that does not), each with weights, gradients and two moments; the
     buckets of the gradients; activations (Korthikanti et al., arXiv:2205.05198: 34 bytes for each token, layer and
-    hidden unit in 16-bit numbers, attention's matrix left out); the head's output in 32 bits, three times.
+    hidden unit in 16-bit numbers, without attention's matrix); and the head's output in 32 bits, three times.
     """
     weights = parameters(shape)[0] * size * 9
     activations = shape.tokens * shape.hidden * shape.layers * 17 * size
@@ -61,7 +61,7 @@ def memory_bytes(shape: Shape, size: int) -> int:
 
 
 def batch(torch: Any, shape: Shape, seed: int, device: Any) -> Tuple[Any, Any]:
-    """Return tokens and the next ones, the same at every step: what a model learns by heart must cost less and less."""
+    """Return tokens and the next ones, the same at every step, so that the loss must decrease."""
     generator = torch.Generator()
     generator.manual_seed(seed)
     drawn = torch.randint(shape.vocabulary, (shape.batch, shape.sequence + 1), generator=generator).to(device)
@@ -69,7 +69,7 @@ def batch(torch: Any, shape: Shape, seed: int, device: Any) -> Tuple[Any, Any]:
 
 
 def model(torch: Any, shape: Shape, seed: int, device: Any, dtype: Any) -> Any:
-    """Return the model with weights drawn from a seed; called with a batch's two parts it returns the loss."""
+    """Return the model with weights generated from a seed; called with both parts of a batch it returns the loss."""
     made = _decoder(torch, shape)
     generator = torch.Generator()
     generator.manual_seed(seed)
@@ -84,7 +84,7 @@ def _block(torch: Any, shape: Shape) -> Any:
     nn, functional = torch.nn, torch.nn.functional
 
     class Block(nn.Module):  # type: ignore[misc,name-defined]
-        """Attention and two layers, each added to what came in."""
+        """Attention and two layers, each added to its input."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -95,7 +95,8 @@ def _block(torch: Any, shape: Shape) -> Any:
             self.up, self.down = nn.Linear(wide, 4 * wide, bias=False), nn.Linear(4 * wide, wide, bias=False)
 
         def forward(self, x: Any) -> Any:
-            # Three products: one, packed, is taken apart by copies backward (7 % of a step on an H100, torch 2.11).
+            # Three products: a packed one is split by copies in the backward pass (7 % of a step on an H100, torch
+            # 2.11).
             normed = self.first(x)
             query, key, value = (
                 part(normed).unflatten(-1, (shape.heads, -1)).transpose(1, 2)
@@ -112,7 +113,7 @@ def _decoder(torch: Any, shape: Shape) -> Any:
     nn, functional = torch.nn, torch.nn.functional
 
     class Decoder(nn.Module):  # type: ignore[misc,name-defined]
-        """The whole model, its loss included, so that a wrapper sees one call."""
+        """The whole model including its loss, so that a wrapper sees one call."""
 
         def __init__(self) -> None:
             super().__init__()

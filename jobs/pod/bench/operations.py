@@ -1,17 +1,17 @@
-"""The collectives: what each moves, into which buffers, and what must be there afterwards.
+"""The collectives: data and buffers of each, and the expected result.
 
-Sizes, counts and the factors from algorithm to bus bandwidth are nccl-tests' own (its doc/PERFORMANCE.md): a size is
-what one rank holds of the whole, so that of all_gather and reduce_scatter counts all ranks' parts. torch's all_reduce
-and broadcast work in place only, its all_to_all and send/recv out of place only.
+Sizes, counts and the factors from algorithm to bus bandwidth are those of nccl-tests (its doc/PERFORMANCE.md). A size
+is one rank's share of the whole, so that of all_gather and reduce_scatter counts all ranks' parts. torch's all_reduce
+and broadcast work only in place, its all_to_all and send/recv only out of place.
 
-Their test values are whole numbers that differ by rank, segment and position.
+The test values are whole numbers that differ by rank, segment and position.
 """
 
 from __future__ import annotations
 
 from typing import Any, Dict, List, Tuple, Type
 
-PERIOD = 65521  # a prime: NCCL's chunks are powers of two, so a misplaced chunk never lands on the same values
+PERIOD = 65521  # a prime: NCCL's chunks are powers of two, so a misplaced chunk never matches the expected values
 LARGEST_VALUE = 8191
 EXACT = 1 << 24  # float32 holds every whole number up to here, so the sum is exact in any order
 CHECK_ROWS = 1024  # rows of PERIOD values compared at once: 64 MB of scratch memory
@@ -25,7 +25,7 @@ def pattern(torch: Any, device: Any, ranks: int, seed: int) -> Any:
 
 
 def fill(part: Any, values: Any) -> None:
-    """Write the values over and over, without scratch memory."""
+    """Write the values repeatedly, without scratch memory."""
     period = values.numel()
     whole = part.numel() // period * period
     if whole:
@@ -35,7 +35,7 @@ def fill(part: Any, values: Any) -> None:
 
 
 def mismatches(part: Any, expected: Any) -> int:
-    """Count the values that are not exactly as expected (a NaN is not)."""
+    """Count the values that are not exactly as expected; NaN counts."""
     period = expected.numel()
     whole = part.numel() // period * period
     count = int((part[whole:] != expected[: part.numel() - whole]).sum())
@@ -51,7 +51,7 @@ ELEMENT_BYTES = 4  # float32, as nccl-tests' default
 
 
 class Operation:
-    """One collective on this rank: choose a `size`, set the `side`, then `prepare`, `run` and count what is `wrong`."""
+    """One collective on this rank: choose a `size`, set the `side`, then `prepare`, `run` and count with `wrong`."""
 
     name = ""
     redop, root = "none", -1
@@ -65,10 +65,10 @@ class Operation:
         self.target: Any = None
         self._expected: Dict[int, Any] = {}
 
-    # -- what a kind of collective says of itself ----------------------------------------------------------------------
+    # -- defined by each collective ------------------------------------------------------------------------------------
 
     def factor(self) -> float:
-        """Return bus bandwidth over algorithm bandwidth."""
+        """Return the ratio of bus bandwidth to algorithm bandwidth."""
         return (self.ranks - 1) / self.ranks
 
     def shares(self) -> Tuple[float, float]:
@@ -80,7 +80,7 @@ class Operation:
         raise NotImplementedError
 
     def run(self) -> None:
-        """Do it once; on a GPU it is then in the stream's queue."""
+        """Run the collective once; on a GPU this only enqueues it in the stream."""
         raise NotImplementedError
 
     def wrong(self) -> int:
@@ -95,7 +95,7 @@ class Operation:
         self.source_all, self.target_all = self._buffer(largest, source), self._buffer(largest, target)
 
     def size(self, size: int) -> Tuple[int, int]:
-        """Choose a message size; returns the real one (whole parts only) and the count column of nccl-tests."""
+        """Choose a message size; return the actual one (whole parts only) and the count column of nccl-tests."""
         elements = size // ELEMENT_BYTES
         part = max(1, elements // self.ranks) if self.segmented else elements
         whole = part * self.ranks if self.segmented else elements
@@ -114,7 +114,7 @@ class Operation:
         return pattern(self.torch, self.device, self.ranks, seed)
 
     def seed(self, sender: int, receiver: int) -> int:
-        """Return the seed of what one rank has for another."""
+        """Return the seed of one rank's data for another."""
         return sender + receiver * self.ranks
 
     def piece(self, buffer: Any, rank: int) -> Any:
@@ -122,7 +122,7 @@ class Operation:
         return buffer[rank * self.part : (rank + 1) * self.part]
 
     def summed(self, receiver: int) -> Any:
-        """Return the sum over all ranks of what they have for one receiver; kept, since it never changes."""
+        """Return the sum of all ranks' data for one receiver; cached, since it never changes."""
         if receiver not in self._expected:
             total = self.pattern(self.seed(0, receiver))
             for rank in range(1, self.ranks):
@@ -131,7 +131,7 @@ class Operation:
         return self._expected[receiver]
 
     def _call(self, *names: str) -> Any:
-        """Return the first of these that this torch has: the names changed with 1.13 and with 2.13."""
+        """Return the first of these functions that this torch has: the names changed with 1.13 and with 2.13."""
         return next(getattr(self.dist, name) for name in names if hasattr(self.dist, name))
 
     def _buffer(self, largest: int, share: float) -> Any:
@@ -142,7 +142,7 @@ class Operation:
 
 
 class AllReduce(Operation):
-    """Everybody gets the sum."""
+    """All-reduce: every rank gets the sum."""
 
     name, redop, sides, segmented = "all_reduce", "sum", ("in_place",), False
 
@@ -163,7 +163,7 @@ class AllReduce(Operation):
 
 
 class Broadcast(Operation):
-    """Everybody gets what rank 0 has."""
+    """Broadcast: every rank gets the data of rank 0."""
 
     name, root, sides, segmented = "broadcast", 0, ("in_place",), False
 
@@ -184,7 +184,7 @@ class Broadcast(Operation):
 
 
 class AllGather(Operation):
-    """Every rank gets the part of every rank."""
+    """All-gather: every rank gets the part of every rank."""
 
     name = "all_gather"
 
@@ -207,7 +207,7 @@ class AllGather(Operation):
 
 
 class ReduceScatter(Operation):
-    """Everybody gets a part of the sum."""
+    """Reduce-scatter: every rank gets a part of the sum."""
 
     name, redop = "reduce_scatter", "sum"
 
@@ -230,7 +230,7 @@ class ReduceScatter(Operation):
 
 
 class AllToAll(Operation):
-    """Every rank has a part for every rank."""
+    """All-to-all: every rank has a part for every rank."""
 
     name, sides = "all_to_all", ("out_of_place",)
 
@@ -248,7 +248,7 @@ class AllToAll(Operation):
 
 
 class SendRecv(Operation):
-    """Everybody sends to the next rank: one pair of GPUs at each link of the ring."""
+    """Send and receive: every rank sends to the next, so each link of the ring has one pair of GPUs."""
 
     name, sides, segmented = "sendrecv", ("out_of_place",), False
 

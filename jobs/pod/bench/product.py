@@ -1,8 +1,8 @@
-"""A product of matrices that must repeat bitwise: one that differs from the one before is silent corruption.
+"""A matrix product that must repeat bitwise: a different result is silent data corruption.
 
 The same library gives the same bits at every run on GPUs of one architecture and number of multiprocessors
-(docs.nvidia.com/cuda/cublas, "Results Reproducibility"). So products of the same matrices are compared with the first
-one on the same GPU here, and by their digest with those of the other GPUs where all of them are known.
+(docs.nvidia.com/cuda/cublas, "Results Reproducibility"). Products of the same matrices are therefore compared with the
+first one on the same GPU here. Their digest is compared across GPUs once all are known.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ DIGEST_PRIME = 65521
 
 
 def kinds(*, cuda: bool) -> List[str]:
-    """Return the number formats to try: what training uses on GPUs, and what a CPU has."""
+    """Return the number formats to test: those of training on GPUs, and those of a CPU."""
     return ["bf16", "fp16", "fp8"] if cuda else ["fp32", "bf16"]
 
 
 def repeated(torch: Any, device: Any, kind: str, side: int, seconds: float) -> Dict[str, Any]:
-    """Multiply the same two matrices again and again; returns how many products there were and how many differed.
+    """Multiply the same two matrices repeatedly; return the number of products, and how many differed.
 
-    The matrices are drawn on the CPU from SEED, so that every GPU multiplies the same bits. `why` says where this
-    device or this torch has no such product: then `made` is 0.
+    The matrices are drawn on the CPU from SEED, so that every GPU multiplies the same bits. `why` is the reason why
+    this device or this torch has no such product; `made` is then 0.
     """
     result: Dict[str, Any] = {"kind": kind, "seed": SEED, "side": side, "made": 0, "differs": 0, "digest": None}
     generator = torch.Generator()
@@ -34,7 +34,7 @@ def repeated(torch: Any, device: Any, kind: str, side: int, seconds: float) -> D
         multiply = _multiplier(torch, kind, one, other)
         first = multiply()
     except (RuntimeError, TypeError, AttributeError, ValueError) as error:
-        # A GPU or a torch without this format says so here; a GPU that is broken fails all that follows, too.
+        # A GPU or a torch without this format fails here; a broken GPU fails all later products, too.
         return dict(result, why=("%s: %s" % (type(error).__name__, error)).splitlines()[0][:200])
     until = time.perf_counter() + seconds
     while result["made"] < LEAST_PRODUCTS or time.perf_counter() < until:
@@ -46,7 +46,7 @@ def repeated(torch: Any, device: Any, kind: str, side: int, seconds: float) -> D
 def _multiplier(torch: Any, kind: str, one: Any, other: Any) -> Callable[[], Any]:
     if kind == "fp8":
         small = torch.float8_e4m3fn
-        left, right = one.to(small), other.to(small).t()  # cuBLAS wants the second one column by column
+        left, right = one.to(small), other.to(small).t()  # cuBLAS requires the second one in column-major order
         multiply = getattr(torch, "_scaled_mm")  # noqa: B009  (torch has no public one)
         scale = torch.ones((), device=one.device, dtype=torch.float32)
 
@@ -61,9 +61,9 @@ def _multiplier(torch: Any, kind: str, one: Any, other: Any) -> Callable[[], Any
 
 
 def _digest(torch: Any, matrix: Any) -> str:
-    """Return a sum over the bits, each element with its own weight.
+    """Return a sum over the bits, each element with a different weight.
 
-    The sum of whole numbers is the same in any order.
+    An integer sum is the same in any order.
     """
     whole = torch.int32 if matrix.element_size() == 4 else torch.int16
     bits = matrix.contiguous().view(whole).flatten().to(torch.int64)

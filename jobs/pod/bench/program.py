@@ -1,6 +1,7 @@
 """The common frame of the bench's programs: find torch, join the process group, report a failure.
 
-A rank of it has its device and small agreements with the other ranks; its machine the memory that is left for messages.
+Each rank has its device and exchanges small values with the others; the memory available for messages is that of its
+machine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Callable
 
 from .table import say
 
-# torch's own time-out comes after the probe's deadline: one mechanism decides what is a hang
+# torch's own timeout is after the probe's deadline, so that only the probe decides that a rank hangs
 PROCESS_GROUP_SLACK_S = 120
 
 
@@ -26,9 +27,9 @@ def time_left() -> float:
 
 
 def begin(torch: Any, device: str) -> None:
-    """Join the process group; a GPU that torch cannot use is a failure, never a reason to measure the CPU instead."""
-    deadline = max(1.0, time_left())  # less what importing torch took, which may be minutes from a cold image
-    faulthandler.dump_traceback_later(deadline, exit=False)  # a hang shows where it hangs
+    """Join the process group; fail if torch cannot use the GPU, and never measure the CPU instead."""
+    deadline = max(1.0, time_left())  # less the import of torch, which may take minutes from a cold image
+    faulthandler.dump_traceback_later(deadline, exit=False)  # a traceback shows the place of a hang
     backend = {"cuda": "nccl", "cpu": "gloo"}
     if device == "cuda":
         local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -42,7 +43,7 @@ def begin(torch: Any, device: str) -> None:
 
 
 def main(device: str, work: Callable[[Any], None]) -> int:
-    """Give torch to `work` within a process group; prints the reason and returns non-zero where it fails."""
+    """Call `work` with torch within a process group; on failure print the reason and return non-zero."""
     rank_name = "rank %s" % os.environ.get("RANK", "?")
     try:
         import torch  # noqa: PLC0415  (an image may have none)
@@ -60,7 +61,7 @@ def main(device: str, work: Callable[[Any], None]) -> int:
 
 
 class Rank:
-    """A rank and its device. All agreements go through all_reduce, so that nothing else can be what fails."""
+    """A rank and its device. Ranks exchange values only by all_reduce, so that nothing else can fail."""
 
     def __init__(self, torch: Any, options: argparse.Namespace) -> None:
         self.torch, self.dist, self.options = torch, torch.distributed, options
@@ -70,12 +71,12 @@ class Rank:
         self.device = torch.device("cuda", self.local) if self.cuda else torch.device("cpu")
 
     def align(self) -> None:
-        """Let all ranks start together."""
+        """Synchronise all ranks."""
         self.total(0)
         self.wait()
 
     def wait(self) -> None:
-        """Wait until the device has done all it was given."""
+        """Wait until the device has completed its queue."""
         if self.cuda:
             self.torch.cuda.synchronize(self.device)
 
@@ -105,13 +106,13 @@ def free_memory() -> int:
             free = next(int(line.split()[1]) * 1024 for line in stream if line.startswith("MemAvailable:"))
         limit, used = (number("/sys/fs/cgroup/memory." + name) for name in ("max", "current"))
         free = min(free, max(0, limit - used))
-    except (OSError, ValueError, StopIteration):  # no such file, or "max": there is no limit
+    except (OSError, ValueError, StopIteration):  # no such file, or "max": no limit
         pass
     return free
 
 
 def number(path: str) -> int:
-    """Return the whole number that a small file holds."""
+    """Return the whole number in a small file."""
     with open(path, encoding="ascii") as stream:
         return int(stream.read())
 

@@ -1,6 +1,6 @@
-"""All rails of the nodes at once: one communicator for each local rank, of the ranks that have this number.
+"""A test of all rails at once: one communicator for each local rank, over the ranks with this local rank.
 
-NCCL takes the NIC nearest to a GPU, so that on rail-optimised nodes each communicator measures one rail.
+NCCL uses the NIC nearest to a GPU, so that on rail-optimised nodes each communicator measures one rail.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List
 
-SHARE = 4  # of the largest message: a rail carries one part of what all of them carry together
+SHARE = 4  # of the largest message: all rails together carry the whole of it
 LEAST_BYTES = 1 << 20
 
 
@@ -20,7 +20,7 @@ def measure(bench: Any, largest: int) -> Dict[str, Any]:
     if nodes < 2 or nodes * local != bench.ranks:
         return {}
     mine: Any = None
-    for number in range(local):  # every rank takes part in making each group
+    for number in range(local):  # new_group is collective: every rank calls it for each group
         group = dist.new_group([node * local + number for node in range(nodes)])
         if number == bench.local:
             mine = group
@@ -28,7 +28,7 @@ def measure(bench: Any, largest: int) -> Dict[str, Any]:
     tensor = torch.ones(size // 4, dtype=torch.float32, device=bench.device)
     dist.all_reduce(tensor, group=mine)
     wrong = bench.total(int((tensor != nodes).sum().item()))
-    tensor.zero_()  # sums of sums would not stay finite
+    tensor.zero_()  # repeated sums would overflow
     for _ in range(bench.options.warmup):
         dist.all_reduce(tensor, group=mine)
     bench.align()

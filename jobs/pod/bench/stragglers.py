@@ -1,11 +1,12 @@
-"""Members that are slower than others at the same work.
+"""Detection of stragglers: members that are slower than others at the same work.
 
-Medians of ratios, and a limit that follows the measured spread.
+Uses medians of ratios, and a limit that follows the measured spread.
 
-Times are compared step by step with the median of the others at the same step, so that what slows all at once (heat, a
-busy machine) finds no fault. One outlier moves no median; what is left of noise is measured, not assumed.
+Times are compared step by step with the median of the others at the same step, so that a common slowdown (heat, a busy
+machine) is not a fault. A single outlier does not change the median. The remaining noise is measured, not assumed.
 
-The ranks ask by it whether they have made enough steps (`settled`), and checks/rules/training.py judges by it.
+The ranks call `settled` to decide whether they have made enough steps; checks/rules/training.py judges by the same
+functions.
 """
 
 from __future__ import annotations
@@ -18,49 +19,49 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, TypeVar
 K = TypeVar("K")
 
 LEAST = 0.05
-"""A share. Nobody is named for less, however quiet the others are: GPUs of one kind and one healthy machine differ by
-a few percent (benchmarks/straggler.py draws ranks with a spread of 1 %, for which this is five times the spread)."""
+"""A share. The smallest excess that is reported: GPUs of one kind and one healthy machine differ by a few percent
+(benchmarks/straggler.py draws ranks with a spread of 1 %, for which this is five times the spread)."""
 SIGMAS = 4.0
-"""How many standard deviations above the others, at least: of 64 ranks with normal noise, one run in 500 names a rank
-by chance (BY_CHANCE); LEAST lies above that wherever the spread is below 1.25 %. More ranks take more: 5.0 of 8,000."""
+"""Minimum distance from the others, in standard deviations. Of 64 ranks with normal noise, one run in 500 reports a
+rank by chance (BY_CHANCE); LEAST is above that if the spread is below 1.25 %. More ranks need more: 5.0 for 8,000."""
 BY_CHANCE = 1 / 500
 TELLS = 0.10
-"""A share. Where noise could hide that a rank is slower by this much, it is left undecided instead of passed."""
+"""A share. If noise could hide a slowdown of this size, the member is left undecided instead of passed."""
 SURE = 3.0
 """Standard deviations: chance exceeds them in one of 1,000 repetitions."""
 CHUNK = 5
-"""Steps that lie close together may share their noise: the medians of so many then scatter more than they should."""
+"""Consecutive steps may share their noise: the medians of so many then scatter more than expected."""
 FEW, LEAST_OF_FEW = 4, 0.06
-"""Among so few the spread between them is not known: two healthy ranks differ by up to this (four times 1.4 %)."""
+"""Among so few members the spread is unknown: two healthy ranks differ by up to this (four times 1.4 %)."""
 SOAK = 120
-"""Steps from which on the last third is judged in addition to all: it then has the 40 steps of a shared mode."""
+"""Number of steps from which the last third is also judged alone; it then has the 40 steps of a shared mode."""
 HANDFUL = 15
-"""Members of two nodes of eight GPUs, less the one that is judged."""
-_TO_SIGMA = 1.4826  # the median of absolute deviations of a normal distribution, as its standard deviation
-_OF_MEDIAN = 1.2533  # the standard error of a median against that of a mean
+"""Members of two nodes of eight GPUs, less the judged one."""
+_TO_SIGMA = 1.4826  # ratio of a normal distribution's standard deviation to its median absolute deviation
+_OF_MEDIAN = 1.2533  # ratio of the standard error of a median to that of a mean
 
 
 class Standing(NamedTuple):
-    """One member against all others: the share by which it is slower (``excess``), and from where on it is named."""
+    """One member compared with all others: by which share it is slower (``excess``), and the limit."""
 
     excess: float
     limit: float
     error: float
-    """The standard deviation of ``excess`` among healthy members: they differ, and each one's steps scatter."""
+    """The standard deviation of ``excess`` among healthy members, from their spread and the scatter of steps."""
 
     median: float
     reference: float
     late: bool = False
-    """Whether it is of the last third of the steps alone."""
+    """Whether it covers only the last third of the steps."""
 
     @property
     def slow(self) -> bool:
-        """Whether it is slower than noise and spread explain."""
+        """Whether the member is slower than noise and spread explain."""
         return self.excess > self.limit
 
     @property
     def conclusive(self) -> bool:
-        """Whether it is slow, or cannot have become slower by TELLS."""
+        """Whether the member is slow, or a slowdown by TELLS is ruled out."""
         return self.slow or self.excess + SURE * self.error < TELLS
 
 
@@ -92,12 +93,12 @@ def standings(times: Mapping[K, Sequence[float]]) -> Dict[K, Standing]:
 
 
 def settled(times: Mapping[K, Sequence[float]]) -> bool:
-    """Return whether each member's times can show that it is slow."""
+    """Return whether the result is conclusive for each member."""
     return all(each.conclusive for each in standings(times).values())
 
 
 def soaked(times: Mapping[K, Sequence[float]]) -> Dict[K, Standing]:
-    """Compare all steps, and of a soak the last third, too: the median of all hides what becomes slow in its heat."""
+    """Compare all steps, and for a soak also the last third: the overall median hides a slowdown by heat."""
     whole, steps = standings(times), min((len(each) for each in times.values()), default=0)
     if steps < SOAK:
         return whole
@@ -122,8 +123,8 @@ def without(ordered: Sequence[float], value: float) -> float:
 def _errors(ratios: Mapping[K, Sequence[float]]) -> Dict[K, float]:
     """Return the standard error of each median of ratios, from the spread of the member's own steps.
 
-    By how much it grows because steps that lie close together share their noise, a few chunks of one member cannot
-    tell: it is the median over all members.
+    The error grows because consecutive steps share their noise. A few chunks of one member cannot show by how much, so
+    the factor is the median over all members.
     """
     each = {member: _error(values) for member, values in ratios.items()}
     shared = [
@@ -142,7 +143,8 @@ def _error(values: Sequence[float]) -> float:
 def _spread_of_others(ordered: Sequence[float], value: float) -> float:
     rest = list(ordered)
     del rest[bisect.bisect_left(ordered, value)]
-    # Of a handful, the median of deviations is itself off by half; the plain deviation is not, unless one more is slow.
+    # For a handful, the median of deviations may be off by half; the standard deviation is not, unless another one is
+    # slow.
     return min(_sigma(rest), statistics.stdev(rest)) if len(rest) < HANDFUL else _sigma(rest)
 
 

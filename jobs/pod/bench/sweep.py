@@ -1,8 +1,8 @@
-"""The bench's main program: the sweep over message sizes, its time and its memory on every rank.
+"""The bench's main program: the sweep over message sizes within its limits of time and memory.
 
-Time is the slowest rank's. A slow network (sockets) is measured with fewer repetitions, or with smaller messages only:
-it must not look like one that hangs. With several cycles the whole sweep is repeated and its rows go on in the same
-table, as with nccl-tests' -N: how far they lie apart is judged by who reads them.
+The time of a size is that of the slowest rank. A slow network (sockets) is measured with fewer repetitions, or only
+with smaller messages, so that it does not look like a hang. With several cycles the whole sweep is repeated and its
+rows continue the same table, as with nccl-tests' -N; readers judge the spread.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .program import Rank, bus_id, free_memory, time_left
 from .table import Side, footer, header, row, say
 
 SPARE_BYTES = 1 << 30  # left free on the GPU, as nccl-tests does
-LEAST_S = 1.0  # for each size, however little of the sweep's volume it is: small messages cost latency, not volume
-SHARE = 0.7  # of the time that is left goes into repetitions; the rest is for filling, checking and errors
-PLACE_BYTES = 192  # of where a rank runs; a host's name has at most 63, a GPU's about 40
-ATTEMPTS = 4  # at least: two to see how long one takes, one measured, one checked
+LEAST_S = 1.0  # for each size, however small its share of the volume: small messages cost latency
+SHARE = 0.7  # of the remaining time for repetitions; the rest is for filling, checking and errors
+PLACE_BYTES = 192  # for a rank's location; a host name has at most 63, a GPU's about 40
+ATTEMPTS = 4  # at least: two to estimate the duration, one measured, one checked
 
 
 class Bench(Rank):
@@ -40,7 +40,7 @@ class Bench(Rank):
     def run(self) -> None:
         """Print the header, measure every size in every cycle, print the footer."""
         options = self.options
-        self.align()  # the library connects, and takes its own memory, before the free memory is looked at
+        self.align()  # the library connects and allocates memory before the free memory is read
         least = max(options.min_bytes, self.operation.least_bytes())
         largest = self.least(min(options.max_bytes, self.room()))
         if largest < least:
@@ -61,7 +61,7 @@ class Bench(Rank):
             self.tell(largest)
 
     def cycle(self, sizes: List[int], cycles: int, *, first: bool) -> int:
-        """Run the sweep once; returns how many of its sizes were measured before the time was up."""
+        """Run the sweep once; return how many of its sizes were measured within the time."""
         operation, seconds = self.operation, 0.0
         for place, size in enumerate(sizes):
             if self.too_long(size, seconds * self.options.factor):
@@ -85,7 +85,7 @@ class Bench(Rank):
         return len(sizes)
 
     def too_long(self, size: int, predicted: float) -> bool:
-        """Say whether the next size does not fit into the time any more, given what one run of it will take."""
+        """Return whether the next size exceeds the remaining time, given the predicted duration of one run."""
         left = self.left()
         if predicted * ATTEMPTS * len(self.operation.sides) <= left:
             return False
@@ -95,13 +95,13 @@ class Bench(Rank):
         return True
 
     def measure(self, share: float, first_of: int) -> float:
-        """Return the mean seconds of one run, on the slowest rank, using this size's `share` of what remains."""
+        """Return the mean seconds of one run on the slowest rank, within this size's `share` of the remaining time."""
         runs, budget = self.options.warmup + self.options.iters, max(LEAST_S, SHARE * share * self.left())
         one = self.timed(1)
         if first_of:
             self.first_us[str(first_of)] = round(one * 1e6, 2)
         if one * runs > budget:
-            one = min(one, self.timed(1))  # the first of a size may set up connections
+            one = min(one, self.timed(1))  # the first run of a size may set up connections
         if one * runs > budget:
             iters = max(1, min(self.options.iters, int(budget / one)))
             if self.rank == 0:
@@ -132,21 +132,21 @@ class Bench(Rank):
         return (time.perf_counter() - began) / iters
 
     def left(self) -> float:
-        """Return the seconds that remain, on the rank that has the least."""
+        """Return the lowest remaining time of all ranks, in seconds."""
         return self.least(int(time_left() * 1000)) / 1000.0
 
     def room(self) -> int:
-        """Return how many bytes one message may have on this rank."""
+        """Return the largest message that fits into this rank's memory, in bytes."""
         buffers = sum(self.operation.shares())
         if self.cuda:
             return int(max(0, int(self.torch.cuda.mem_get_info(self.device)[0]) - SPARE_BYTES) / buffers)
         return int(free_memory() / (2 * buffers * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
-    # -- telling -----------------------------------------------------------------------------------------------------
+    # -- output ------------------------------------------------------------------------------------------------------
 
     def header(self, largest: int) -> None:
-        """Print the settings and the place of each rank, like nccl-tests."""
-        # As numbers: torch turns objects into tensors by numpy, which not every image has.
+        """Print the settings and the location of each rank, like nccl-tests."""
+        # As numbers: torch converts objects to tensors by numpy, which some images lack.
         mine, places = list(self.place().encode()[:PLACE_BYTES]), self.torch.zeros(self.ranks, PLACE_BYTES)
         places[self.rank, : len(mine)] = self.torch.tensor(mine)
         places = places.to(self.device)
@@ -159,7 +159,7 @@ class Bench(Rank):
             say(line)
 
     def place(self) -> str:
-        """Return where this rank runs: process, host, device."""
+        """Return this rank's location: process, host, device."""
         host = socket.gethostname().split(".")[0]
         name, bus = "CPU", "0000:00:00"
         if self.cuda:
@@ -176,7 +176,7 @@ class Bench(Rank):
         return "%s %s" % (kind, ".".join(str(number) for number in numbers))
 
     def tell(self, largest: int) -> None:
-        """Leave what the table has no column for where the probe asked for it: how long the first of each size took."""
+        """Write the facts without a column in the table to the file that the probe named: first run times by size."""
         path = os.environ.get("SEATRIAL_BENCH_FACTS")
         if path:
             facts = {"op": self.operation.name, "cycles": self.options.cycles, "largest": largest}
@@ -194,7 +194,7 @@ def steps(first: int, last: int, factor: int) -> List[int]:
 
 
 def parse(arguments: List[str]) -> argparse.Namespace:
-    """Read the command line; sizes are whole elements."""
+    """Parse the command line; sizes are whole elements."""
     parser = argparse.ArgumentParser(prog="measure", description="A collective in nccl-tests' form.")
     parser.add_argument("--op", choices=sorted(OPERATIONS), default="all_reduce")
     for name, value in (("min-bytes", 1 << 20), ("max-bytes", 1 << 30), ("factor", 2), ("iters", 20), ("warmup", 5)):
@@ -213,6 +213,6 @@ def parse(arguments: List[str]) -> argparse.Namespace:
 
 
 def main(arguments: List[str]) -> int:
-    """Run the sweep; prints the reason and returns non-zero where it cannot."""
+    """Run the sweep; on failure print the reason and return non-zero."""
     options = parse(arguments)
     return program.main(options.device, lambda torch: Bench(torch, options).run())

@@ -1,6 +1,6 @@
 """The bench's output: the header, rows and footer of nccl-tests, which the log analyzer reads.
 
-A side that the collective does not have, or that was not measured, is N/A and never 0.
+A side that is unsupported or was not measured is N/A and never 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Side:
 
 
 def header(name: str, library: str, options: Any, largest: int, places: Sequence[str]) -> List[str]:
-    """Return the settings and the place of each rank."""
+    """Return the settings and the location of each rank."""
     lines = ["# seatrial %s bench, %s" % (name, library)]
     if largest < options.max_bytes:
         lines.append("# Reducing maxBytes to %d due to memory limitation" % largest)
@@ -46,7 +46,7 @@ def row(size: int, count: int, redop: str, root: int, sides: Mapping[str, Side])
 
 
 def footer(wrong: int, busbw: Sequence[float]) -> List[str]:
-    """Return how many values were wrong and the sweep's mean; nccl-tests takes it over both sides of every row."""
+    """Return the number of wrong values and the sweep's mean, over both sides of every row as in nccl-tests."""
     average = sum(busbw) / len(busbw) if busbw else float("nan")
     verdict = "FAILED" if wrong else "OK"
     return ["# Out of bounds values : %d %s" % (wrong, verdict), "# Avg bus bandwidth    : %g" % average, "#"]
@@ -70,5 +70,5 @@ def fit(value: float, width: int) -> str:
 
 
 def say(text: str) -> None:
-    """Print one line at once: what a hang leaves behind is on the pipe already."""
+    """Print one line and flush it: a later hang cannot hold it back."""
     print(text, flush=True)

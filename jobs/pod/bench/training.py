@@ -1,11 +1,10 @@
 """A few dozen training steps on every rank: with the other ranks (DDP, then FSDP2), and alone.
 
-Each round times some steps of a model that no other rank knows, then as many of one with gradients that all ranks
-share. The first are this GPU's own compute time, which no other rank can slow down; what the second take longer is
-communication that compute does not hide, and waiting. Every rank leaves what it measured in a file, after each part:
-a part that never ends takes nothing of the parts before with it.
+Each round times some steps of a model on this rank alone, then as many of one with shared gradients. The first are this
+GPU's compute time, independent of other ranks. The difference to the second is waiting, and communication that does not
+overlap with compute. Every rank writes its results to a file after each part, so that a later hang loses nothing.
 
-Where noise then leaves open whether a rank is slow, each makes more steps alone.
+If noise leaves open whether a rank is slow, each rank makes more steps alone.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from . import model, product, program, stragglers
 from .program import Rank, bus_id, free_memory, time_left
 from .table import say
 
-MOST_MEMORY = 24 << 30  # of a GPU; docs/training.md says it
-FREE_SHARE = 0.8  # of what is free may be taken
-ROUND = 5  # steps without the others, then as many with them
-WARM = 3  # rounds that are not counted: connections, autotuning, clocks that rise
-LEARNS_FOR = 60  # steps; then the rate is 0, so that hours of the same batch cannot make the numbers run away
+MOST_MEMORY = 24 << 30  # of a GPU; documented in docs/training.md
+FREE_SHARE = 0.8  # of the free memory
+ROUND = 5  # steps alone, then as many with the others
+WARM = 3  # rounds that are not counted: connections, autotuning, rising clocks
+LEARNS_FOR = 60  # steps; then the learning rate is 0, so that hours of the same batch cannot make the values diverge
 RATE = 3e-4
-BUCKET_BYTES = 25 << 20  # of gradients, as DistributedDataParallel sends them (bucket_cap_mb)
-MOST_KEPT = 240  # times of a kind in the answer
-SETTLE_S = 60.0  # of more steps, where noise hides who is slow; on an H100 MOST_KEPT take 12
-# Errors of a torch with another FSDP2; NCCL, CUDA and memory raise RuntimeError, which is a failure.
+BUCKET_BYTES = 25 << 20  # of gradients, as in DistributedDataParallel (bucket_cap_mb)
+MOST_KEPT = 240  # times of each kind in the result
+SETTLE_S = 60.0  # of more steps, if noise hides a slow rank; on an H100 MOST_KEPT take 12
+# Errors of a torch with another FSDP2. Errors of NCCL, CUDA and memory are RuntimeErrors and count as failures.
 NOT_THIS_TORCH = (TypeError, ValueError, AttributeError, AssertionError, ImportError)
-SPARE_S = 15.0  # of the limit, to end and to report
+SPARE_S = 15.0  # of the limit, for the end and the report
 PRODUCT_SIDE, PRODUCT_S = 4096, 2.0
 PRODUCT_SIDE_CPU, PRODUCT_S_CPU = 256, 0.05
 
@@ -52,7 +51,7 @@ class Training(Rank):
         self.window: List[float] = []
 
     def run(self) -> None:
-        """Multiply, then train in each mode; what was found is written after each."""
+        """Multiply matrices, then train in each mode; write the results after each."""
         if self.cuda:
             whole = self.torch.cuda.mem_get_info(self.device)[1]
             self.torch.cuda.set_per_process_memory_fraction(min(1.0, MOST_MEMORY / whole), self.device)
@@ -71,7 +70,7 @@ class Training(Rank):
             makers.append(("fsdp2", lambda plain: self.fsdp2(fsdp, plain)))
         soak = self.options.soak
         for name, wrap in makers:
-            gc.collect()  # what the mode before held goes first
+            gc.collect()  # free the memory of the previous mode first
             try:
                 self.mode(name, wrap(copy.deepcopy(own)), alone, soak if name == "ddp" else 0.0)
             except NOT_THIS_TORCH as error:
@@ -89,7 +88,7 @@ class Training(Rank):
     def alone(self, own: Any, batch: Tuple[Any, Any]) -> Steps:
         """Return the steps that no other rank takes part in.
 
-        A CPU that others use as well gives a step more or less of its time; how much the step itself took is known.
+        On a shared CPU the elapsed time of a step varies, so the CPU time of the process is measured.
         """
         return Steps(self, own, batch, time.perf_counter if self.cuda else time.process_time)
 
@@ -128,13 +127,13 @@ class Training(Rank):
         self.tell("%s: %.1f ms a step" % (name, statistics.median(result["step_ms"])))
 
     def goes_on(self, result: Dict[str, Any], until: float, round_s: float) -> bool:
-        """Return, equal on all ranks, whether another round follows: steps are missing, or the soak is not over."""
+        """Return, identically on all ranks, whether another round follows: steps are missing, or the soak continues."""
         left = time_left() - SPARE_S - 2 * round_s
         unfinished = result["steps"] < self.options.steps or time.monotonic() < until
         return self.least(int(left * 1000) if unfinished else 0) > 0
 
     def by_itself(self, alone: Steps) -> List[float]:
-        """Make a round of steps alone; returns their milliseconds, and keeps what their losses show."""
+        """Run a round of steps alone; return their milliseconds, and keep their losses."""
         before = alone.made
         times, losses = alone.several(ROUND)
         bad = [before + place for place, loss in enumerate(losses) if not math.isfinite(loss)]
@@ -144,7 +143,7 @@ class Training(Rank):
         return times
 
     def settle(self, alone: Steps) -> None:
-        """Make more steps alone where noise leaves open whether a rank is slow, up to MOST_KEPT or for SETTLE_S."""
+        """Run more steps alone if noise leaves open whether a rank is slow, up to MOST_KEPT or for SETTLE_S."""
         own, until = self.facts["compute_ms"], time.monotonic() + SETTLE_S
         while len(own) < MOST_KEPT and not stragglers.settled(self.everyones(own)):
             if not self.least(int(time.monotonic() < until and time_left() > SPARE_S)):
@@ -152,10 +151,10 @@ class Training(Rank):
             self.align()
             own += self.by_itself(alone)
             self.facts["window"][-1] = time.time()
-        self.tell("%d steps of its own" % len(own))
+        self.tell("%d steps alone" % len(own))
 
     def everyones(self, own: List[float]) -> Dict[int, List[float]]:
-        """Return the times of all ranks, the same number of each."""
+        """Return the times of all ranks, the same number for each."""
         shared = self.torch.zeros(self.ranks, len(own), dtype=self.torch.float64, device=self.device)
         shared[self.rank] = self.torch.tensor(own, dtype=self.torch.float64)
         self.dist.all_reduce(shared)
@@ -175,7 +174,7 @@ class Training(Rank):
         return plain
 
     def bare(self, count: int) -> float:
-        """Return the milliseconds of summing all gradients over all ranks without computation."""
+        """Return the milliseconds of an all_reduce of all gradients without computation."""
         each = max(1, BUCKET_BYTES // (2 if self.cuda else 4))
         bucket = self.torch.zeros(min(each, count), dtype=self.dtype, device=self.device)
         milliseconds = []
@@ -191,7 +190,7 @@ class Training(Rank):
         return round(statistics.median(milliseconds[2:]), 4)
 
     def fit_to_memory(self, shape: model.Shape) -> model.Shape:
-        """Return the shape with as small a batch as the least free memory of all ranks needs."""
+        """Return the shape with a batch that fits into the least free memory of all ranks."""
         if self.cuda:
             free = min(MOST_MEMORY, int(self.torch.cuda.mem_get_info(self.device)[0] * FREE_SHARE))
         else:
@@ -203,11 +202,11 @@ class Training(Rank):
             shape = shape._replace(layers=shape.layers // 2)
         if model.memory_bytes(shape, size) > free:
             mib = (free >> 20, model.memory_bytes(shape, size) >> 20)
-            raise RuntimeError("%d MiB of memory may be taken on the fullest rank, the smallest model needs %d" % mib)
+            raise RuntimeError("%d MiB of memory are usable on the fullest rank; the smallest model needs %d" % mib)
         return shape
 
     def machine(self) -> Dict[str, Any]:
-        """Return on what this rank runs."""
+        """Return the machine of this rank."""
         torch = self.torch
         facts: Dict[str, Any] = {"device": self.options.device, "torch": str(torch.__version__)[:40]}
         if not self.cuda:
@@ -219,7 +218,7 @@ class Training(Rank):
         return dict(facts, bus_id=bus_id(self.local))
 
     def tell(self, progress: str) -> None:
-        """Write the results so far; the file is replaced as a whole."""
+        """Write the results so far; the file is replaced atomically."""
         path = os.environ.get("SEATRIAL_BENCH_FACTS")
         if path:
             place = "%s.%d" % (path, self.local)
@@ -241,7 +240,7 @@ class Steps:
         self.optimizer = training.torch.optim.AdamW(wrapped.parameters(), lr=RATE)
 
     def one(self) -> Any:
-        """Forward, backward, update; returns the loss, still on the device."""
+        """Run forward, backward and update; return the loss, still on the device."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.model(*self.batch)
         loss.backward()
@@ -253,7 +252,7 @@ class Steps:
         return loss.detach()
 
     def several(self, count: int) -> Tuple[List[float], List[float]]:
-        """Return the milliseconds and the loss of each of that many steps; the device is waited for at the end only."""
+        """Return the milliseconds and the loss of each of that many steps; synchronise the device only at the end."""
         training, losses = self.training, []
         marks = [self.mark()]
         for _ in range(count):
@@ -267,7 +266,7 @@ class Steps:
         return [round(each, 4) for each in times], training.torch.stack(losses).float().tolist()
 
     def mark(self) -> Any:
-        """Return a point in time: of the device's own queue, or of the clock."""
+        """Return a point in time, in the device's queue or by the clock."""
         if not self.training.cuda:
             return self.clock()
         event = self.training.torch.cuda.Event(enable_timing=True)
@@ -276,7 +275,7 @@ class Steps:
 
 
 def fully_shard_of(torch: Any) -> Any:
-    """Return FSDP2's wrapper where this torch has it: since 2.4 as a private module, since 2.6 as a public one."""
+    """Return FSDP2's wrapper if this torch has it: since 2.4 as a private module, since 2.6 as a public one."""
     try:
         from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
     except ImportError:
@@ -290,19 +289,19 @@ def fully_shard_of(torch: Any) -> Any:
 
 
 def thinned(values: List[float]) -> List[float]:
-    """Return at most MOST_KEPT of the values, evenly chosen, in order."""
+    """Return at most MOST_KEPT of the values, evenly spaced, in order."""
     step = max(1, -(-len(values) // MOST_KEPT))
     return values[::step]
 
 
 def ends(losses: List[float]) -> List[float]:
-    """Return the first and the last losses, which show whether it fell."""
+    """Return the first and the last losses, which show whether the loss decreased."""
     shown = losses if len(losses) <= 20 else losses[:10] + losses[-10:]
     return [round(loss, 4) for loss in shown]
 
 
 def parse(arguments: List[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="train", description="A few dozen training steps.")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--soak", type=float, default=0.0)
@@ -316,6 +315,6 @@ def parse(arguments: List[str]) -> argparse.Namespace:
 
 
 def main(arguments: List[str]) -> int:
-    """Run the steps; prints the reason and returns non-zero where it cannot."""
+    """Run the steps; on failure print the reason and return non-zero."""
     options = parse(arguments)
     return program.main(options.device, lambda torch: Training(torch, options).run())

@@ -1,7 +1,7 @@
-"""The agent of a sweep: one in each pod, runs the tests that the coordinator in rank 0's pod hands out.
+"""The agent of a sweep: one in each pod, which runs the tests that the coordinator in rank 0's pod assigns.
 
-It dials the coordinator, proves that it knows the run's token, and keeps that one connection. A test is a process with
-a time limit of its own; it is killed when the coordinator says so, or is gone.
+It connects to the coordinator, proves knowledge of the run's token, and keeps that one connection. A test is a process
+with its own time limit; it is killed when the coordinator orders it, or disconnects.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .spec import Identity, Trial
 DIAL_S = 5.0
 HELLO_S = 10.0
 LOST_S = 45.0
-"""Seconds for which a coordinator that was met and is gone is dialled again: a pod does not come back sooner."""
+"""Seconds for which to reconnect to a lost coordinator; a pod that returns does so within this time."""
 TELL_S = 5.0
-"""The reason is reported after so long without the coordinator: sooner its pod may not exist yet."""
+"""Seconds without the coordinator before the reason is reported; before that its pod may not exist yet."""
 MOST_REPORTED = 8
 INFINIBAND = "/sys/class/infiniband"
 
@@ -42,23 +42,23 @@ class Agent:
         archive: str,
         report: Callable[[int, str, str], None],
     ) -> None:
-        """Prepare; ``report`` receives why the coordinator was not met.
+        """Prepare; ``report`` receives why the coordinator was not reached.
 
-        The number of reasons, the place, and the text.
+        Its arguments are the number of reasons, the address, and the text.
         """
         assert trial.sweep is not None
         self.trial, self.me, self.watch, self.sweep = trial, me, watch, trial.sweep
         self.place, self.archive = place, archive
         self._report = report
         self._orders: "queue.Queue[Optional[Dict[str, Any]]]" = queue.Queue()
-        self._stopped = threading.Event()  # the coordinator is through, or this pod is to end
+        self._stopped = threading.Event()  # the coordinator has finished, or this pod is terminating
         self._current: Optional[fleettest.Link] = None
         self._peer: Optional[Peer] = None  # the coordinator
         self._where = ""
-        self._said: List[Tuple[str, str]] = []  # why the coordinator was not met, and where
+        self._said: List[Tuple[str, str]] = []  # why and at which address the coordinator was not reached
 
     def run(self) -> None:
-        """Serve the coordinator until it says good-bye, is gone for good, or the pod is to end."""
+        """Serve the coordinator until it ends the sweep, is lost for good, or the pod is terminating."""
         worker = threading.Thread(target=self._work, daemon=True)
         worker.start()
         since = time.monotonic()
@@ -68,16 +68,16 @@ class Agent:
                 if self._serve():
                     break
                 since = time.monotonic()
-                lost = since + LOST_S  # it was met: a coordinator that has gone does not come back late
+                lost = since + LOST_S  # after the first connection, a lost coordinator returns soon or never
                 self._abandon("the coordinator is gone")
-            except (NoAnswerError, OSError) as problem:  # not there yet, or not ours: tried again until `lost`
+            except (NoAnswerError, OSError) as problem:  # not ready yet, or a foreign service: retried until `lost`
                 self._tell_why(str(problem), time.monotonic() - since)
             self._stopped.wait(0.5)
         self.stop()
         worker.join(timeout=fleettest.ENDING_S)
 
     def stop(self) -> None:
-        """End whatever runs."""
+        """Stop the running test and the agent."""
         self._stopped.set()
         self._abandon("the sweep has ended")
         self._orders.put(None)
@@ -90,17 +90,17 @@ class Agent:
         if current is not None:
             current.stopped = current.stopped or why
 
-    # -- the line to the coordinator
+    # -- the connection to the coordinator
 
     def _tell_why(self, problem: str, waited_s: float) -> None:
-        """Report why the coordinator was not met, each reason once: a reader of its log does not know this pod."""
+        """Report why the coordinator was not reached, each reason once: its log shows nothing about this pod."""
         why = (self._where, problem)
         if waited_s >= TELL_S and why not in self._said and len(self._said) < MOST_REPORTED:
             self._said.append(why)
             self._report(len(self._said), *why)
 
     def _dial(self) -> Peer:
-        """Connect to the coordinator; raises NoAnswerError, which says why not, and notes where it was tried."""
+        """Connect to the coordinator; raise NoAnswerError with the reason, and keep the address."""
         own = self.me.rank == 0
         name = (self.me.pod_ip or "127.0.0.1") if own else self.trial.peers[0]
         self._where = "%s:%d" % (name, self.trial.master_port)
@@ -112,14 +112,17 @@ class Agent:
         for address in found[:-1]:
             try:
                 return connect(address, self.trial.master_port, DIAL_S)
-            except NoAnswerError:  # of another family, perhaps: the last one decides
+            except NoAnswerError:  # may be of another address family: only the last address's error is raised
                 pass
         if found[-1] != name:
             self._where += " (%s)" % found[-1]
         return connect(found[-1], self.trial.master_port, DIAL_S)
 
     def _serve(self) -> bool:
-        """Keep one connection to its end; True when the coordinator said good-bye. Raises where it was never met."""
+        """Serve one connection until its end; return True if the coordinator ended the sweep.
+
+        Raises if the coordinator was not reached.
+        """
         peer = self._dial()
         try:
             self._introduce(peer)
@@ -132,7 +135,7 @@ class Agent:
             peer.close()
 
     def _introduce(self, peer: Peer) -> None:
-        """Answer the coordinator's challenge, and pose one of our own; raises NoAnswerError for a stranger."""
+        """Answer the coordinator's challenge and send our own; raise NoAnswerError for a peer without the token."""
         challenge = peer.next(HELLO_S)
         if challenge.get("kind") != "challenge" or challenge.get("run") != self.trial.run:
             raise NoAnswerError("another run answers on this port")
@@ -158,7 +161,7 @@ class Agent:
             raise NoAnswerError("the peer does not know the token of this run")
 
     def _diagnoses(self) -> bool:
-        """Return whether this pod can run DCGM's diagnostics, where the trial asks for them."""
+        """Return whether this pod can run DCGM's diagnostics, if the trial requests them."""
         if not self.trial.dcgm:
             return False
         from . import dcgm  # noqa: PLC0415
@@ -182,7 +185,7 @@ class Agent:
         return self._over()
 
     def _hang_up(self, peer: Peer) -> None:
-        """End the reading of a connection when this pod is to end."""
+        """Stop reading from a connection when this pod is terminating."""
         while not self._over():
             if self._peer is not peer:
                 return
@@ -202,8 +205,8 @@ class Agent:
             except Exception as problem:  # noqa: BLE001  (a test's bug must not cost the pod)
                 result = fleettest.nothing("%s: %s" % (type(problem).__name__, problem))
             self._current = None
-            interrupted = self.watch.stopped() and self.watch.interrupted()  # its pod is to end: a drain, a preemption
-            if (peer := self._peer) is not None:  # where it is gone, the reader of this connection sees that
+            interrupted = self.watch.stopped() and self.watch.interrupted()  # pod is terminating: drain, preemption
+            if (peer := self._peer) is not None:  # the reader of this connection detects its loss
                 peer.send(dict(result, seatrial=1, kind="result", id=order.get("id"), interrupted=interrupted))
 
 

@@ -1,7 +1,7 @@
-"""The barrier: all ranks go on together; rank 0 collects every rank's message and decides for all.
+"""The barrier: all ranks continue together; rank 0 collects every rank's message and decides for all.
 
-A collective that only some ranks start hangs until its deadline. So no rank starts one before rank 0 has heard every
-rank say yes; a rank that is missing, refuses or went away makes it a no for all, with the reason.
+A collective that only some ranks start hangs until its deadline. So no rank starts one before rank 0 has received the
+consent of every rank. A missing, objecting or disconnected rank makes the decision no for all, with the reason.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 from .rendezvous import Rendezvous
 
 MAX_REASON = 300
-PARTING_S = (
-    1.0  # for which a rank that is to stop waits for the others, and one that others left for their last message
-)
+PARTING_S = 1.0  # for a terminating rank to wait for the others, and for the last message of a lost rank 0
 T = TypeVar("T")
 
 
@@ -34,7 +32,7 @@ class Barrier:
         rendezvous.heard = self._hear
 
     def agree(self, topic: str, objection: str, limit_s: float) -> Tuple[bool, str]:
-        """Say yes (or object) to a topic and return what was decided for all ranks, and why not."""
+        """Vote on a topic; return the decision for all ranks, and the reason for a no."""
         if not self.peers:
             return not objection, objection
         word = {"seatrial": 1, "kind": "ready", "topic": topic, "objection": objection[:MAX_REASON]}
@@ -46,25 +44,25 @@ class Barrier:
         reached = self._send(0, word)
         if objection:
             return False, objection
-        # Where rank 0 has left, it may have decided before.
+        # Rank 0 may have decided before it disconnected.
         answer = self._wait(lambda: self._decision(topic), limit_s if reached else min(limit_s, PARTING_S))
-        if answer is None:  # this rank goes on alone: what it has said must not become a yes behind its back
+        if answer is None:  # this rank continues alone: its earlier yes must be withdrawn
             stopped = self.rendezvous.watch.stopped() and "it was stopped: %s" % self.rendezvous.watch.reason
             self._send(0, dict(word, objection=stopped or "it did not wait for rank 0 any longer"))
             answer = False, "rank 0 did not decide in time" if reached else "no connection with rank 0"
         return answer
 
     def through(self, topic: str, limit_s: float) -> bool:
-        """Say that this rank uses no more what all share; returns whether no rank does, so that it may be removed.
+        """Report that this rank no longer uses a shared resource; return whether no rank uses it.
 
-        A rank that is gone uses nothing. Unlike `agree` this ends early for no rank's refusal, nor at once where the
-        probe is to stop: pods of one job are asked to stop at the same time.
+        Then it may be removed. A disconnected rank uses nothing. Unlike `agree`, this does not end early at a refusal,
+        nor at once when the probe is terminating: the pods of one job are terminated at the same time.
         """
         limit_s = max(PARTING_S, limit_s)
         if self.rank:
             self._send(0, {"seatrial": 1, "kind": "ready", "topic": topic, "objection": ""})
             decision = self._wait(lambda: self._decision(topic), limit_s, PARTING_S) or (False, "")
-            # Where rank 0 is gone, more ranks than this one may be left, and none knows of the others.
+            # Without rank 0, other ranks may remain that do not know of each other.
             return decision[0] or (len(self.peers) == 1 and not self.rendezvous.channels(0))
         through = bool(self._wait(lambda: self._all_through(topic) or None, limit_s, PARTING_S))
         for rank in self.peers:
@@ -72,21 +70,21 @@ class Barrier:
         return through
 
     def decided(self, topic: str) -> bool:
-        """Return whether a rank has already answered no, so that measuring on is of no use."""
+        """Return whether a rank has already objected, so that further measurement is useless."""
         with self._lock:
             if topic in self._decisions:
                 return not self._decisions[topic][0]
             return any(word["objection"] for (about, _), word in self._messages.items() if about == topic)
 
     def post(self, rank: int, topic: str, body: Dict[str, Any]) -> bool:
-        """Tell one peer something; only while the rendezvous's connections with it are open."""
+        """Send a message to one peer; only while the rendezvous's connections with it are open."""
         return self._send(rank, {"seatrial": 1, "kind": "post", "topic": topic, "body": body})
 
     def posted(self, topic: str, rank: int, limit_s: float) -> Optional[Dict[str, Any]]:
-        """Return that peer's answer, waiting for it; None if it did not answer, or has gone."""
+        """Wait for a peer's message; return None if it did not send one, or disconnected."""
 
         def look() -> Optional[Dict[str, Any]]:
-            here = self.rendezvous.channels(rank)  # first: what it says last comes before its end
+            here = self.rendezvous.channels(rank)  # read first: the last message precedes the end
             with self._lock:
                 post = self._posts.get((topic, rank))
             return post if post is not None or here else {}
@@ -94,18 +92,18 @@ class Barrier:
         return self._wait(look, limit_s) or None
 
     def announce_end(self, topic: str, failure: str) -> None:
-        """Tell all ranks that this one's part of a collective has ended; `failure` is empty when it went well."""
+        """Report to all ranks that this one's part of a collective has ended; `failure` is empty on success."""
         message = {"seatrial": 1, "kind": "ended", "topic": topic, "rank": self.rank, "failure": failure[:MAX_REASON]}
         for rank in self.peers if self.rank == 0 else [0] * bool(self.peers):
             self._send(rank, message)
 
     def ended(self, topic: str, rank: int) -> Optional[str]:
-        """Return how a rank's part of a collective failed, nothing ("") if it went well, None while it goes on."""
+        """Return how a rank's part of a collective failed, "" on success, None while it runs."""
         with self._lock:
             return self._ends.get((topic, rank))
 
     def trouble(self, topic: str) -> str:
-        """Return the other rank that failed in this collective or left during it; empty if none is known."""
+        """Return a rank that failed or disconnected during this collective, with the reason; '' if none is known."""
         with self._lock:
             for (about, rank), failure in self._ends.items():
                 if about == topic and failure:
@@ -143,9 +141,9 @@ class Barrier:
             return all(rank in gone or (topic, rank) in self._messages for rank in self.peers)
 
     def _gone(self) -> List[int]:
-        """Return the peers that are gone.
+        """Return the disconnected peers.
 
-        To be asked before their messages: their last message comes before their end.
+        Call it before reading their messages: a peer's last message precedes its disconnection.
         """
         return [rank for rank in self.peers if not self.rendezvous.channels(rank)]
 
@@ -155,9 +153,9 @@ class Barrier:
             return self._decisions.get(topic) or gone
 
     def _wait(self, look: Callable[[], Optional[T]], limit_s: float, grace_s: float = 0.0) -> Optional[T]:
-        """Return the result of `look`, repeated at every change; None when the time is up.
+        """Return the result of `look`, repeated at every change; None after the time limit.
 
-        That is `grace_s` after the probe is to stop.
+        The limit is `grace_s` once the probe is terminating.
         """
         limit, stops = time.monotonic() + limit_s, False
         while True:
@@ -170,7 +168,7 @@ class Barrier:
                 self.rendezvous.changed.wait(0.05)
 
     def _send(self, rank: int, message: Dict[str, Any]) -> bool:
-        """Send on every connection with that rank: after a one-way block only one of them works."""
+        """Send on every connection with that rank: with a block in one direction, only one of them works."""
         return sum(channel.send(message) for channel in self.rendezvous.channels(rank)) > 0
 
     def _hear(self, rank: int, message: Dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""The output of a command in a file of bounded size; of too much, the middle goes.
+"""Capture of a command's output in a file of bounded size; the middle of longer output is dropped.
 
-The command is never stopped by a full pipe, and a program that prints without end fills neither memory nor disk.
+A full pipe never blocks the command, and endless output fills neither memory nor disk.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import IO, Deque, Dict, List
 
 HEAD_BYTES = 32 << 20
 TAIL_BYTES = 4 << 20
-# Where a program says why it ends: our bench, Python (torch puts the rank before it), nccl-tests, the loader. What
-# torchrun itself adds, ChildFailedError and a table of exit codes, follows from it.
+# Patterns of lines with the cause of an exit: our bench, Python (torch prefixes the rank), nccl-tests, the loader.
+# torchrun's own ChildFailedError and table of exit codes are consequences.
 _CAUSE = re.compile(
     r"# seatrial bench: rank \S+ failed: .*"
     r"|^(?:\[rank\d+\]: )?(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*"
@@ -26,7 +26,7 @@ _FEW, _SHOWN = 8, 300
 
 
 class Capture:
-    """Copies a pipe into a file in a thread of its own."""
+    """A thread that copies a pipe into a file."""
 
     def __init__(self, pipe: IO[bytes], path: str, head: int = HEAD_BYTES, tail: int = TAIL_BYTES) -> None:
         self.path = path
@@ -45,7 +45,7 @@ class Capture:
             return self._end(size).decode("utf-8", "replace")
 
     def tail(self, size: int) -> str:
-        """Return the end of the output; what it says of a cause is kept where a launcher's own words follow it."""
+        """Return the end of the output, with earlier lines that show a cause if a launcher's messages follow them."""
         end = self.last(size)
         try:
             with open(self.path, "rb") as file:
@@ -56,16 +56,16 @@ class Capture:
         return "%s\n[...]\n%s" % (earlier, end[-max(0, size - len(earlier)) :]) if earlier else end
 
     def last_line(self) -> str:
-        """Return the last line with something on it."""
+        """Return the last non-empty line."""
         lines = [line for line in self.last(2000).splitlines() if line.strip()]
         return lines[-1].strip()[:160] if lines else ""
 
     def ignore_rest(self) -> None:
-        """Drain, but keep nothing more: what a command says when it is being ended is not its own story."""
+        """Drain the pipe without keeping the output: messages during termination are not the command's results."""
         self._ignoring = True
 
     def finish(self, timeout_s: float) -> None:
-        """Wait for the end of the output and the completed file."""
+        """Wait until the output has ended and the file is complete."""
         self._thread.join(timeout=timeout_s)
 
     def _copy(self) -> None:
@@ -105,7 +105,7 @@ class Capture:
 
 
 def causes(text: str) -> List[str]:
-    """Return the lines that say why a program ended, the first of each kind: ranks differ in numbers only."""
+    """Return the lines with the cause of an exit, the first of each kind: other ranks' differ only in numbers."""
     by_form: Dict[str, str] = {}
     for match in _CAUSE.finditer(text):
         line = match.group().strip()[:_SHOWN]
@@ -116,7 +116,7 @@ def causes(text: str) -> List[str]:
 
 
 def _write(file: RawIOBase, block: bytes) -> int:
-    """Write as much as fits on the disk: when it is full, the output is still drained and its end still kept."""
+    """Write as much as the disk holds; when it is full, still drain the output and keep its end."""
     try:
         return file.write(block) or 0
     except OSError:

@@ -1,9 +1,9 @@
-"""Checkpoint evidence: a sharded state of all ranks at once, as training saves it, from writing to verified.
+"""Checkpoint evidence: a sharded state of all ranks, saved as in training, flushed and verified.
 
-The program is bench/checkpoint.py (torch.distributed.checkpoint), started as a collective is. The probe does what lies
-around it: looks at the paths, flushes what was saved to node-local storage, reads it back on another node, keeps each
-step's state next to it, and removes all of it. A rank is then killed while it writes the next step, and the job loads
-the newest step that was verified. What a killed run left is found by its mark and removed by the next one.
+The program is bench/checkpoint.py (torch.distributed.checkpoint), started like a collective. The probe does the rest:
+it examines the paths, flushes node-local files to durable storage, reads them back on another node, records each step's
+state next to it, and removes everything. Then a rank is killed while it writes the next step, and the job loads the
+newest verified step. Leftovers of a killed run are recognised by its mark and removed by the next run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .deadline import Watch
 from .files import names_in, pieces, replace
 from .spec import Identity, Trial
 
-SAVED, TORN = 2, 3  # the step that is verified, and the one in which a rank dies; step 1 warms up
+SAVED, TORN = 2, 3  # the verified step, and the one in which a rank is killed; step 1 is a warm-up
 MARK = "seatrial-checkpoint"
 OURS = re.compile(r"\.seatrial-[a-z0-9][a-z0-9-]*-checkpoint")
 DONE = "checkpoint.done"
@@ -54,7 +54,7 @@ class Checkpoint(collective.BenchRun):
         self.staging = os.path.join(self.asked["local"], name) if self.asked["local"] else self.durable
 
     def work(self, data: Dict[str, Any], why: str) -> str:
-        """Save, flush, verify, crash and resume; `why`: what makes all of it of no use. Returns the stage's status."""
+        """Save, flush, verify, crash and resume; return the stage's status. `why`: a reason to skip everything."""
         data["where"] = self.asked["path"]
         data["memory_free"] = host.memory_free()
         problem = self._at_each_path(data, self._look)
@@ -69,7 +69,7 @@ class Checkpoint(collective.BenchRun):
                 return "skipped"
             return self._states(data)
         finally:
-            if self.barrier.through(DONE, self._patience()):  # no rank removes what another may still use
+            if self.barrier.through(DONE, self._patience()):  # another rank may still use the files until then
                 for place in {self.staging, self.durable}:
                     shutil.rmtree(place, ignore_errors=True)
                     if not os.path.exists(place):
@@ -82,7 +82,7 @@ class Checkpoint(collective.BenchRun):
         return min(max(collective.READY_S, self.trial.collective_timeout_s), self.watch.left())
 
     def _at_each_path(self, data: Dict[str, Any], does: Callable[[Dict[str, Any], str, str], str]) -> str:
-        """Do something at each path, by its role and the run's folder there; returns why there can be no checkpoint."""
+        """Call a function for each path, with its role and the run's folder; return why no checkpoint is possible."""
         problems = []
         for role, place in (("local", self.staging), ("path", self.durable)):
             if self.asked[role]:
@@ -94,7 +94,7 @@ class Checkpoint(collective.BenchRun):
         return next(filter(None, problems), "")
 
     def _look(self, data: Dict[str, Any], role: str, _place: str) -> str:
-        """Look at a path, once what killed runs left there is removed; nothing of this run is written yet."""
+        """Remove leftovers of killed runs at a path, then examine it; write nothing of this run yet."""
         path = self.asked[role]
         data["places"].append(looked(role, path, self.asked))
         data["cleaned"] += leftovers(path)
@@ -105,14 +105,14 @@ class Checkpoint(collective.BenchRun):
         return "%s: %d bytes would be more than %.0f %% of the free space" % (path, needed, 100 * storage.FREE_SHARE)
 
     def _prepare(self, _data: Dict[str, Any], _role: str, place: str) -> str:
-        """Make this run's folder, with its mark."""
+        """Create this run's folder, with its mark."""
         os.makedirs(place, mode=0o700, exist_ok=True)
         self.places.add(place)
         with open(os.path.join(place, MARK), "w", encoding="ascii") as file:
             file.write(self.trial.run + "\n")
         return ""
 
-    # -- from writing to verified --------------------------------------------------------------------------------------
+    # -- save and verify ----------------------------------------------------------------------------------------------
 
     def _states(self, data: Dict[str, Any]) -> str:
         self._state(data, SAVED, "writing")
@@ -132,7 +132,7 @@ class Checkpoint(collective.BenchRun):
             return "failed"
         self._state(data, SAVED, "durable")
         self._verify(data, sums)
-        go, _ = self._together("verified", "" if data["verified"]["ok"] else "the saved file is not read back")
+        go, _ = self._together("verified", "" if data["verified"]["ok"] else "the saved file was read back wrong")
         if go:
             self._state(data, SAVED, "verified")
         self._crash(data)
@@ -140,7 +140,7 @@ class Checkpoint(collective.BenchRun):
         return "ok" if go and data["resume"]["wrong"] == 0 else "failed"
 
     def _state(self, data: Dict[str, Any], step: int, state: str) -> None:
-        """Keep a step's state in the evidence, and next to the step: rank 0 writes it for all, whole or not at all."""
+        """Record a step's state in the evidence, and next to the step: rank 0 writes it atomically for all."""
         data["states"].append({"step": step, "state": state, "at": round(time.time(), 3)})
         if self.me.rank:
             return
@@ -150,7 +150,7 @@ class Checkpoint(collective.BenchRun):
             data["error"] = data["error"] or storage.error_text(error)
 
     def _program(self, mode: str, folder: str, steps: List[int]) -> Dict[str, Any]:
-        """Run the program over all ranks; returns its end with the facts of this pod's ranks."""
+        """Run the program over all ranks; return its result with the facts of this pod's ranks."""
         name = "checkpoint-" + mode
         made = collective.blank({"name": name, "op": "checkpoint", "scope": "job", "repeats": 1})
         launcher = programs.torch_launcher(self.env)
@@ -166,9 +166,9 @@ class Checkpoint(collective.BenchRun):
         return made
 
     def _flush(self, data: Dict[str, Any]) -> Tuple[Dict[str, str], str]:
-        """Copy this node's files of the step to the durable path, synced; returns their checksums and what went wrong.
+        """Copy this node's files of the step to the durable path, synced; return their checksums and the problem.
 
-        The index (.metadata) comes last, and only rank 0's: a step without it does not count.
+        The index (.metadata) is copied last, and only by rank 0: a step without it does not count.
         """
         source, target = (os.path.join(each, "step-%d" % SAVED) for each in (self.staging, self.durable))
         sums: Dict[str, str] = {}
@@ -196,7 +196,7 @@ class Checkpoint(collective.BenchRun):
         return range(self.me.rank * own, (self.me.rank + 1) * own)
 
     def _mine(self, folder: str) -> List[str]:
-        """Return the files that this pod's ranks wrote; on a shared path the others' are next to them."""
+        """Return the files that this pod's ranks wrote; a shared path also holds those of the others."""
         heads = tuple("__%d_" % rank for rank in self._ranks())
         names = [name for name in os.listdir(folder) if name.startswith(heads)]
         return names + (
@@ -232,7 +232,7 @@ class Checkpoint(collective.BenchRun):
         place, until = os.path.join(self.durable, "sums-%d" % peer), time.monotonic() + storage.VISIBLE_S
         while not self.watch.stopped():
             try:
-                os.listdir(self.durable)  # asks the server again where only the folder is cached
+                os.listdir(self.durable)  # asks the server again if only the folder is cached
                 with open(place, encoding="ascii") as file:
                     sums = json.loads(file.read(1 << 20))
                 return {str(name): str(text) for name, text in sums.items() if "/" not in name}
@@ -242,10 +242,10 @@ class Checkpoint(collective.BenchRun):
                 time.sleep(0.1)
         return None
 
-    # -- a crash, and the way back -------------------------------------------------------------------------------------
+    # -- crash and resume ---------------------------------------------------------------------------------------------
 
     def _crash(self, data: Dict[str, Any]) -> None:
-        """Have the last rank killed while all write the next step."""
+        """Kill the last rank while all write the next step."""
         self._state(data, TORN, "writing")
         ended = self._program("die", self.durable, [TORN])
         torn = os.path.join(self.durable, "step-%d" % TORN)
@@ -254,7 +254,7 @@ class Checkpoint(collective.BenchRun):
         data["crash"] = {"step": TORN, "rank": last, "exit": ended["exit"], "torn": os.path.isdir(torn) and not index}
 
     def _resume(self, data: Dict[str, Any]) -> None:
-        """Load the newest step that was verified; a newer one that was not is passed over, however whole it looks."""
+        """Load the newest verified step; skip a newer unverified one, even if it looks complete."""
         resumed: Dict[str, Any] = {"step": None, "wrong": None, "seconds": None, "passed_over": [], "error": None}
         data["resume"] = resumed
         steps = states_of(self.durable)
@@ -288,10 +288,10 @@ def looked(role: str, path: str, asked: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def leftovers(parent: str) -> List[str]:
-    """Remove what killed runs left below a path: folders of our name with our mark that are long out of use.
+    """Remove leftovers of killed runs below a path: our folders with our mark, unused for long.
 
-    Their age is the difference of two files' times, which the same file system gave. Returns their names; raises
-    OSError where no file can be made.
+    Their age is the difference of two files' times on the same file system. Returns their names; raises OSError if no
+    file can be created.
     """
     gone = []
     with tempfile.TemporaryFile(prefix=".seatrial-", dir=parent) as file:
@@ -313,7 +313,7 @@ def leftovers(parent: str) -> List[str]:
 
 
 def copied(source: str, target: str) -> str:
-    """Copy a file and sync it, or only read it where there is no target; returns the SHA-256 of what was read."""
+    """Copy a file and sync it, or only read it without a target; return the SHA-256 of its content."""
     made = hashlib.sha256()
     with open(source, "rb", buffering=0) as reader:
         out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600) if target else -1
@@ -335,7 +335,7 @@ def copied(source: str, target: str) -> str:
 
 
 def digest(path: str) -> str:
-    """Return the SHA-256 of a file, with the kernel asked to forget its own copy first."""
+    """Return the SHA-256 of a file, read with the kernel's cached copy dropped."""
     made = hashlib.sha256()
     for piece in pieces(path, PIECE):
         made.update(piece)
@@ -343,7 +343,7 @@ def digest(path: str) -> str:
 
 
 def states_of(folder: str) -> Dict[int, str]:
-    """Return the state of each step, as it was kept next to it; unreadable ones are missing."""
+    """Return the recorded state of each step; unreadable states are omitted."""
     states = {}
     for name in names_in(folder):
         match = re.fullmatch(r"step-(\d{1,9})\.state", name)
@@ -357,7 +357,7 @@ def states_of(folder: str) -> Dict[int, str]:
 
 
 def _problem(ended: Dict[str, Any]) -> str:
-    """Explain why a program did not complete, by its own last lines; empty if it did."""
+    """Explain why a program did not complete, by its own last lines; '' if it did."""
     if ended["error"] or ended["timed_out"] or ended["stopped"]:
         return str(ended["error"] or ended["stopped"] or "it did not end within %.0f s" % ended["seconds"])
     if ended["exit"]:

@@ -1,7 +1,7 @@
-"""The processes below this one, and how all of them are ended: no rank of a dead collective keeps a GPU busy.
+"""Descendant processes and their termination: no rank of a dead collective keeps a GPU busy.
 
-torchrun starts its workers in sessions of their own: killing its process group misses them. The probe adopts orphans
-(PR_SET_CHILD_SUBREAPER, or being PID 1), so that walking /proc finds every descendant, and each is ended by its id.
+torchrun starts its workers in their own sessions: killing its process group misses them. The probe adopts orphans
+(PR_SET_CHILD_SUBREAPER, or as PID 1), so that walking /proc finds every descendant. Each is terminated by its id.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def adopt_orphans() -> bool:
-    """Make orphaned grandchildren children of this process; False where the platform cannot."""
+    """Make orphaned grandchildren children of this process; return False if the platform cannot."""
     if os.getpid() == 1:
         return True
     try:
@@ -45,9 +45,9 @@ def descendants(root: int) -> List[int]:
 
 
 def end(process: subprocess.Popen[bytes], grace_s: float) -> None:
-    """End the process and all that this one has below it: asked first, killed after `grace_s`, reaped at last."""
+    """Terminate a process and all descendants of this one: SIGTERM, SIGKILL after `grace_s`, then reap them."""
     if process.poll() is None:
-        _signal([process.pid], signal.SIGTERM)  # torchrun ends its workers itself when asked
+        _signal([process.pid], signal.SIGTERM)  # torchrun terminates its workers itself on SIGTERM
         try:
             process.wait(timeout=grace_s)
         except subprocess.TimeoutExpired:
@@ -56,7 +56,7 @@ def end(process: subprocess.Popen[bytes], grace_s: float) -> None:
 
 
 def kill_all(limit_s: float, process: Optional[subprocess.Popen[bytes]] = None) -> None:
-    """Kill every descendant and reap it; what cannot be killed (stuck in the kernel) is left after `limit_s`."""
+    """Kill every descendant and reap it; after `limit_s` leave those that cannot be killed (stuck in the kernel)."""
     limit = time.monotonic() + limit_s
     while True:
         running = [pid for pid in descendants(os.getpid()) if not _reap(pid, process)]
@@ -70,22 +70,22 @@ def _signal(pids: List[int], number: signal.Signals) -> None:
     for pid in pids:
         try:
             os.kill(pid, number)
-        except OSError:  # it ended by itself
+        except OSError:  # it has exited by itself
             continue
 
 
 def _reap(pid: int, process: Optional[subprocess.Popen[bytes]]) -> bool:
-    """Take a dead child off the table; True when it is dead (or not ours to take)."""
+    """Reap a dead child; return True if it is dead (or not our child)."""
     if process is not None and pid == process.pid:
         return process.poll() is not None
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:  # a grandchild with a living parent: zombies are dead, the rest is running
+    except ChildProcessError:  # a grandchild with a living parent: a zombie is dead, any other state is running
         return _state(pid) in ("Z", "")
 
 
 def _stat(pid: int) -> List[str]:
-    """Return the fields of /proc/PID/stat after the name, which may itself hold blanks and brackets."""
+    """Return the fields of /proc/PID/stat after the name, which may contain blanks and brackets."""
     return content("/proc/%d/stat" % pid, 4096).decode("utf-8", "replace").rpartition(")")[2].split()
 
 

@@ -1,8 +1,8 @@
-"""Runs one collective's program once and analyses the logs that it left.
+"""A single run of a collective's program, and the analysis of its logs.
 
-The program gets the static rendezvous that the Indexed Job's environment describes; its ranks write NCCL's log to one
-file each, which the shipped analyzer turns into a few kilobytes here, where the log is. A collective of scope `node`
-is every node's own: no rank waits for another.
+The program gets the static rendezvous of the Indexed Job's environment. Its ranks write NCCL's log to one file each,
+which the shipped analyzer reduces to a few kilobytes in the pod. A collective of scope `node` runs on every node
+independently: no rank waits for another.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Analyze = Callable[[List[str]], Dict[str, Any]]
 TAIL_CHARS = 2000
 PROGRESS_S = 5.0
 TERM_GRACE_S = 3.0
-PEER_GRACE_S = 15.0  # after a peer has failed, this rank's own failure is worth waiting for: it may say more
-READY_S = 120.0  # ranks end the stage before at different times: analysis, and killing what hangs
-# What torchrun sets for its children, and what an operator of another kind may have set for it.
+PEER_GRACE_S = 15.0  # after a peer has failed, wait for this rank's own failure: it may be more specific
+READY_S = 120.0  # ranks end the previous stage at different times: analysis, and killing of hanging processes
+# Variables that torchrun, or the operator of another kind of job, sets for its children.
 FOREIGN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK")
-TALKATIVE = ("INFO", "ABORT", "TRACE")  # levels that print INFO's lines (NCCL, debug.cc)
+TALKATIVE = ("INFO", "ABORT", "TRACE")  # levels that include INFO's lines (NCCL, debug.cc)
 SUBSYSTEMS = ("INIT", "BOOTSTRAP", "ENV", "NET", "GRAPH", "TUNING")
 _RANK = re.compile(r"^(?:# seatrial bench: rank \S+ failed: |\[rank\d+\]: )")
 OF_MPIRUN = ("OMPI_", "PMI_", "PMIX_", "PRTE_")
@@ -48,7 +48,7 @@ def blank(chosen: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 class BenchRun:
-    """Everything a collective needs to know about this pod."""
+    """The context of a collective on this pod."""
 
     def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, place: str, archive: str) -> None:
         self.trial, self.me, self.watch, self.barrier = trial, me, watch, barrier
@@ -57,12 +57,12 @@ class BenchRun:
         self.say: Callable[[str], None] = _silent
         self.analyze: Optional[Analyze] = None
         self.peer_grace_s = PEER_GRACE_S
-        self.places: Set[str] = set()  # folders that were made in addition to `place`
-        self.ahead = ""  # why further collectives are of no use
+        self.places: Set[str] = set()  # folders created in addition to `place`
+        self.ahead = ""  # why further collectives are useless
         self._failed: Dict[str, str] = {}  # the collective that failed last, and why
 
     def run(self, data: Dict[str, Any], chosen: Mapping[str, Any]) -> str:
-        """Run one collective and fill its data; returns why it was skipped, or nothing."""
+        """Run one collective and fill its data; return why it was skipped, or ''."""
         name, alone = str(chosen["name"]), chosen["scope"] == "node"
         plan, problem = programs.plan(self.trial, self.me, chosen, self.env, self.archive)
         go, why = self._agree(name, self.ahead or problem, alone=alone)
@@ -88,16 +88,16 @@ class BenchRun:
         if data["timed_out"]:
             self.ahead = "the collective before (%s) did not end within %.0f s" % (name, data["seconds"])
         started = data["output_bytes"] or os.path.exists(os.path.join(self.place, name + ".output"))
-        if started or plan.argv is None:  # else it could not even be started: there is nothing to analyse
+        if started or plan.argv is None:  # otherwise it could not even be started, and there is nothing to analyse
             data["facts"] = json_object(env["SEATRIAL_BENCH_FACTS"])
             self._analyze(data, name, env["NCCL_DEBUG_FILE"])
         return ""
 
     def _repeats(self, data: Mapping[str, Any], name: str) -> str:
-        """Say why further collectives would only fail like this one, or nothing.
+        """Return why further collectives would only fail like this one, or ''.
 
-        What ends before NCCL has written a line (no usable GPU, a module that is missing) depends on nothing in which
-        they differ; within NCCL, equal results of two in a row do not either.
+        A failure before NCCL's first line (no usable GPU, a missing module) is independent of the collective. So is the
+        same failure of two collectives in a row.
         """
         if not data["exit"]:
             return ""
@@ -118,12 +118,12 @@ class BenchRun:
     def _agree(self, name: str, objection: str, *, alone: bool) -> Tuple[bool, str]:
         if alone:
             return not objection, objection
-        # A node alone may just have been slow, or have hung until its time was up.
+        # Collectives of scope node may have been slow on a node, or have hung until their deadline.
         patience = max(READY_S, self.trial.collective_timeout_s + 30)
         return self.barrier.agree("collective." + name, objection, min(patience, self.watch.left()))
 
     def _start(self, data: Dict[str, Any], name: str, argv: List[str], env: Mapping[str, str], *, alone: bool) -> None:
-        """Run the program; once more in other words where it does not know these."""
+        """Run the program; if it rejects the options, repeat with the older spelling."""
         self._attempt(data, name, argv, env, alone=alone)
         again = _older_argv(argv, data) if data.get("program") != "command" else None
         if again and not self.watch.stopped():
@@ -131,7 +131,7 @@ class BenchRun:
             self._attempt(data, name, again, env, alone=alone)
 
     def _follow(self, data: Dict[str, Any], name: str) -> None:
-        """Wait for the end of what rank 0 has started on this node, too."""
+        """Wait for the end of the program that rank 0 started, also on this node."""
         began = time.monotonic()
         limit = began + self._limit_s()
         topic = "collective." + name
@@ -151,15 +151,15 @@ class BenchRun:
     ) -> Dict[str, str]:
         """Return the program's environment: the pod's, without other launchers' ranks, with this collective's settings.
 
-        `spread`: one rank starts it on all nodes, so that the logs must lie at the same place everywhere. `own`: it is
-        the user's program, which finds what a job of its own would, but for the mpirun that started the probe.
+        `spread`: one rank starts it on all nodes, so the logs need the same path everywhere. `own`: a user's program,
+        which gets the environment of a job without the probe's mpirun.
         """
         without = OF_MPIRUN if own else FOREIGN_PREFIXES
         env = {
             key: value for key, value in self.env.items() if (own or key not in FOREIGN) and not key.startswith(without)
         }
         env.setdefault("OMP_NUM_THREADS", "1")
-        for variable in ("USER", "LOGNAME"):  # torch asks for the user's name, which a random uid does not have
+        for variable in ("USER", "LOGNAME"):  # torch needs a user name, which a random uid does not have
             env.setdefault(variable, "seatrial")
         if not os.access(env.get("HOME") or "/nonexistent", os.W_OK):
             env["HOME"] = self.place
@@ -174,7 +174,7 @@ class BenchRun:
         return env
 
     def rank_facts(self, env: Mapping[str, str]) -> List[Dict[str, Any]]:
-        """Return the output of each of this pod's ranks, in order; those without output are missing."""
+        """Return the output of each of this pod's ranks, in order; ranks without output are omitted."""
         paths = ["%s.%d" % (env["SEATRIAL_BENCH_FACTS"], local) for local in range(self.trial.ranks_per_node)]
         return [facts for facts in map(json_object, paths) if facts is not None]
 
@@ -216,7 +216,7 @@ class BenchRun:
             children.end(process, TERM_GRACE_S)
             capture.finish(5)
             # It is unknown whether a user's program would have completed.
-            if data["timed_out"] and data.get("program") != "command":  # said in the log too, which is read on its own
+            if data["timed_out"] and data.get("program") != "command":  # also in the log, which may be read alone
                 _append(capture.path, "# seatrial: the collective exceeded time limit and was ended by the probe")
             data["exit"] = None if data["timed_out"] or data["stopped"] else process.returncode
             data["seconds"] = round(time.monotonic() - began, 3)
@@ -229,7 +229,7 @@ class BenchRun:
     def _attend(
         self, data: Dict[str, Any], topic: str, process: subprocess.Popen[bytes], capture: Capture, limit: float
     ) -> None:
-        """Wait for the end, the deadline, the probe's stop or a failed peer; say how it goes in between."""
+        """Wait for the end, the deadline, the probe's stop or a failed peer; print progress."""
         spoke = began = time.monotonic()
         peer_limit: Optional[float] = None
         while True:
@@ -273,7 +273,7 @@ class BenchRun:
         data["nccl"] = self.analyze(sources)
         if largest := _largest(data["nccl"]):
             self.say("collective.%s: %s" % (name, largest))
-        for path in sources:  # the next collective needs the room
+        for path in sources:  # frees space for the next collective
             os.unlink(path)
 
 
@@ -281,12 +281,12 @@ def _append(path: str, line: str) -> None:
     try:
         with open(path, "a", encoding="utf-8") as file:
             file.write("\n%s\n" % line)
-    except OSError:  # a full disk: the evidence says it too
+    except OSError:  # a full disk: the evidence reports it, too
         return
 
 
 def _largest(analysis: Any) -> str:
-    """Return the largest message that was measured and its bus bandwidth, for a person who waits; '' of none."""
+    """Return the largest measured message and its bus bandwidth as a progress text; '' without one."""
     sources = analysis.get("sources", ()) if isinstance(analysis, dict) else ()
     rows = [row for source in sources for table in source.get("tables", ()) for row in table["rows"]]
     rates: Dict[int, float] = {}
@@ -306,11 +306,11 @@ def _largest(analysis: Any) -> str:
 
 
 def _silent(_text: str) -> None:
-    """Print nothing, as requested by no caller."""
+    """Print nothing."""
 
 
 def failure(data: Mapping[str, Any]) -> str:
-    """Return how this rank's part failed, in words for the other ranks."""
+    """Describe how this rank's part failed, for the other ranks."""
     if data["timed_out"]:
         return "its command did not end in time"
     if data["stopped"]:
@@ -321,9 +321,9 @@ def failure(data: Mapping[str, Any]) -> str:
 
 
 def _log_settings(env: Mapping[str, str]) -> Dict[str, str]:
-    """Return the log settings with which NCCL says what it uses, whatever pod, image or webhook ask for.
+    """Return NCCL's log settings with which it reports its transports, overriding those of pod, image or webhook.
 
-    Training wants a quiet log (WARN); a trial without these lines has seen nothing. More than them is kept.
+    Training uses a quiet log (WARN), but without these lines a trial has no evidence. Higher levels are kept.
     """
     level = env.get("NCCL_DEBUG", "").upper()
     subsystems = env.get("NCCL_DEBUG_SUBSYS", "").upper()
@@ -341,7 +341,7 @@ def _settings(env: Mapping[str, str]) -> Dict[str, str]:
 
 
 def _conf_files(env: Mapping[str, str]) -> Dict[str, str]:
-    """Return NCCL's own configuration files: an image may hide its log there (docs.nvidia.com, NCCL: nccl.conf)."""
+    """Return NCCL's own configuration files: an image may suppress the log there (docs.nvidia.com, NCCL: nccl.conf)."""
     files = {}
     for path in (env.get("NCCL_CONF_FILE"), os.path.expanduser("~/.nccl.conf"), "/etc/nccl.conf"):
         try:
@@ -353,12 +353,12 @@ def _conf_files(env: Mapping[str, str]) -> Dict[str, str]:
 
 
 def _older_argv(argv: List[str], data: Mapping[str, Any]) -> Optional[List[str]]:
-    """Return the command line that an older program knows, where it has just refused this one."""
+    """Return the command line for an older program, if it has just rejected this one."""
     said = data["output_tail"]
     if data["exit"] == 2 and "unrecognized arguments: --" in said:
-        return [_underscored(word) for word in argv]  # torch before 2.1 knows these options with underscores only
+        return [_underscored(word) for word in argv]  # torch before 2.1 accepts these options only with underscores
     if data["exit"] and "-N" in argv and "invalid option -- 'N'" in said:
-        at = argv.index("-N")  # nccl-tests before 2.13 know no cycles
+        at = argv.index("-N")  # nccl-tests before 2.13 have no cycles
         return argv[:at] + argv[at + 2 :]
     return None
 

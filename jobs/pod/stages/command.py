@@ -1,6 +1,6 @@
-"""Runs a short command with a deadline and bounded output.
+"""Execution of a short command with a deadline and bounded output.
 
-A process stuck in the driver (state D) cannot even be killed: so nothing here waits without a limit.
+A process stuck in the driver (state D) cannot be killed: so nothing here waits without a limit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STEP_S = 0.05
 
 
 class Answer:
-    """The result of a command: `exit` is None when it could not be started or did not end."""
+    """The result of a command: `exit` is None if it could not be started or did not end."""
 
     def __init__(self) -> None:
         self.exit: Optional[int] = None
@@ -32,9 +32,9 @@ def run(
     env: Optional[Mapping[str, str]] = None,
     over: Optional[Callable[[], bool]] = None,
 ) -> Answer:
-    """Run `argv`; keep at most `limit` bytes of each stream, kill its process group at the deadline.
+    """Run `argv`; keep at most `limit` bytes of each stream, and kill its process group at the deadline.
 
-    `over` is asked again and again: where it says so, the command is killed before its deadline.
+    `over` is polled; once it is true, the command is killed before its deadline.
     """
     answer = Answer()
     try:
@@ -59,7 +59,7 @@ def run(
     try:
         answer.exit = process.wait(timeout_s) if over is None else _wait(process, ends, over)
     except subprocess.TimeoutExpired:
-        early = over is not None and time.monotonic() < ends  # by us: it says nothing about the program
+        early = over is not None and time.monotonic() < ends  # killed by us: it shows nothing about the program
         answer.error = "%s %s" % (argv[0], "was stopped" if early else "did not end within %.0f s" % timeout_s)
         _kill(process)
     for reader in readers:
@@ -71,7 +71,7 @@ def run(
 
 
 def _wait(process: subprocess.Popen[bytes], ends: float, over: Callable[[], bool]) -> int:
-    """Return the exit code; raises TimeoutExpired at the deadline, and as soon as the command is not needed."""
+    """Return the exit code; raise TimeoutExpired at the deadline, or when `over` is true."""
     while True:
         try:
             return process.wait(timeout=STEP_S)
@@ -81,7 +81,7 @@ def _wait(process: subprocess.Popen[bytes], ends: float, over: Callable[[], bool
 
 
 def _drain(stream: Optional[IO[bytes]], buffer: bytearray, limit: int) -> None:
-    """Read to the end, keep the beginning: a full pipe would stop the command."""
+    """Read to the end and keep the beginning: a full pipe would block the command."""
     if stream is None:
         return
     with stream:
@@ -95,7 +95,7 @@ def _drain(stream: Optional[IO[bytes]], buffer: bytearray, limit: int) -> None:
 def _kill(process: subprocess.Popen[bytes]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
-    except OSError:  # nothing of the group is left
+    except OSError:  # the process group is empty
         pass
     try:
         process.wait(timeout=2)

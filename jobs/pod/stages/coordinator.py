@@ -1,7 +1,7 @@
-"""The coordinator of a sweep, in rank 0's pod: hands out rounds over a star of connections and prints what comes back.
+"""The coordinator of a sweep, in rank 0's pod: assigns tests to the agents in rounds, and prints the results.
 
-The pure planner next to this folder (sweep/) decides the next test, and the end; a reader of the
-log judges again by the same. A test that does not answer in its time has measured nothing.
+The pure planner in sweep/ chooses the next test and the end; a reader of the log judges again with the same code. A
+test without a result within its time has measured nothing.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .planner import Answers, Nodes, Planner, printed
 from .proof import code, nonce, same
 from .spec import Identity, Trial
 
-PORTS = 400  # above MASTER_PORT; each test has one of its own, and the next for a second program
-SLACK_S = 25.0 + fleettest.ENDING_S  # time that an agent may need after its test's limit
-MOST_OF = 3  # nodes that are enough to show a majority; both if there are only two
+PORTS = 400  # above MASTER_PORT; each test has its own, and the next one for a second program
+SLACK_S = 25.0 + fleettest.ENDING_S  # time for an agent after its test's limit
+MOST_OF = 3  # nodes from which a majority counts; both if there are only two
 MOST_TEXT = 200
 LONGEST_RESULT = 64 * 1024
-"""Bytes: 16 GPUs and 16 NICs with all that can be said of them are 10 KiB, their steps 28, DCGM's results 12."""
-DIAGNOSED_S = 30.0  # over the limit of DCGM's diagnostics: to end its host engine
+"""Bytes: 16 GPUs and 16 NICs with all their facts are 10 KiB, their steps 28, DCGM's results 12."""
+DIAGNOSED_S = 30.0  # beyond the limit of DCGM's diagnostics, to terminate its host engine
 STACK_BYTES = 256 * 1024  # of a thread that reads one connection
 BYE_S = 3.0
 RELEASED = "released: it has passed"
@@ -35,7 +35,7 @@ SAY_S = 5.0
 
 
 class Member:
-    """One agent that has proven who it is."""
+    """An agent that has proven its identity."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Member:
         diagnoses: bool = False,
     ) -> None:
         self.channel, self.rank, self.node, self.pod_ip, self.rails = channel, rank, node, pod_ip, rails
-        self.writes = writes  # the NICs from which it can write over RDMA: its image has the program
+        self.writes = writes  # NICs with which it can write over RDMA; empty if its image lacks the program
         self.diagnoses = diagnoses  # its image has DCGM's programs
 
     @property
@@ -59,7 +59,7 @@ class Member:
 
 
 class Coordinator:
-    """Runs one sweep from the first agent's hello to the last good-bye."""
+    """The coordinator of one sweep, from the first agent's hello to the end."""
 
     def __init__(self, trial: Trial, me: Identity, watch: Watch, writer: Writer) -> None:
         assert trial.sweep is not None
@@ -73,12 +73,12 @@ class Coordinator:
         self._room = threading.Semaphore(2 * trial.nodes + 16)
         self._round_s: List[float] = []
         self._began = 0.0
-        self._sent: Dict[str, Member] = {}  # who was asked to run a test: a pod that comes back later was not
+        self._sent: Dict[str, Member] = {}  # agents that were sent a test; a pod that returns later was not
         self._fleets = 0
         self._released: Set[str] = set()
         self._trained: Set[str] = set()  # nodes with completed training steps alone
-        self._diagnosed: Set[str] = set()  # nodes on which DCGM's diagnostics came to an end
-        self._printed: Dict[str, int] = {}  # lines about nodes alone, by kind
+        self._diagnosed: Set[str] = set()  # nodes on which DCGM's diagnostics completed
+        self._printed: Dict[str, int] = {}  # lines about single nodes, by kind
         self._reached_nics: Dict[str, bool] = {}  # by node that was tested alone: whether it reached its own NICs
 
     def run(self, listening: Callable[[], None]) -> None:
@@ -121,7 +121,7 @@ class Coordinator:
         return listener
 
     def _welcome(self, line: socket.socket) -> None:
-        """Let in who knows the token; a stranger is closed unheard."""
+        """Admit an agent that proves knowledge of the token; close any other connection without an answer."""
         try:
             peer = Peer(line)
             try:
@@ -132,7 +132,7 @@ class Coordinator:
             with self.changed:
                 before = self.members.get(member.node)
                 if before is not None and before.here:
-                    before.channel.close()  # it dialled again: its old connection is dead, and does not know it yet
+                    before.channel.close()  # it has reconnected: its old connection is dead, but still open
                 self.members[member.node] = member
                 self.changed.notify_all()
             peer.listen(partial(self._hear, member), self._notify)
@@ -170,16 +170,16 @@ class Coordinator:
             self.changed.notify_all()
 
     def watch_out(self, limit_s: float) -> None:
-        """Wait until all agents have hung up, or some seconds are over."""
+        """Wait until all agents have disconnected, or some seconds have passed."""
         limit = time.monotonic() + limit_s
         with self.changed:
             while any(member.here and member.rank for member in self.members.values()) and time.monotonic() < limit:
                 self.changed.wait(0.1)
 
     def _join(self, limit: float) -> bool:
-        """Wait for the agents of all nodes that were free, at most until no further one comes for a while, or `limit`.
+        """Wait for the agents of all free nodes, until none has joined for a while, or until `limit`.
 
-        Returns whether one has come.
+        Returns whether one has joined.
         """
         latest = spoke = time.monotonic()
         first = count = len(self.members)
@@ -192,7 +192,7 @@ class Coordinator:
                     break
                 if now - spoke > SAY_S:
                     spoke = now
-                    self.writer.say("sweep: %d of %d agents have come" % (count, len(self.sweep["nodes"])))
+                    self.writer.say("sweep: %d of %d agents have connected" % (count, len(self.sweep["nodes"])))
                 self.changed.wait(0.1)
             return len(self.members) > first
 
@@ -202,9 +202,9 @@ class Coordinator:
     # -- rounds
 
     def _lead(self, join_limit: float) -> str:
-        """Run rounds until the plan is at its end; returns why it ended before, or nothing.
+        """Run rounds until the plan is complete; return why it ended early, or ''.
 
-        Who has not come until then is waited for once more, as long as pods may take to start.
+        Then wait once more for missing agents, as long as pods may take to start.
         """
         planner, rules = self.planner, self.planner.rules(self.sweep["rules"])
         history: List[Done] = planner.restored(self.sweep["history"])
@@ -229,7 +229,7 @@ class Coordinator:
     def _release(self, each: Round, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> None:
         """Release the nodes that no open work needs: their pods complete, and their GPUs become free.
 
-        Not before a job over all nodes, which needs them.
+        Nothing is released if a job over all nodes follows, which needs them.
         """
         if self.sweep["end"]:
             return
@@ -239,7 +239,7 @@ class Coordinator:
             self.members[node].channel.send({"seatrial": 1, "kind": "bye"})
 
     def _fleet(self) -> Fleet:
-        """Return all nodes of the sweep, in its order, those that came unasked behind them; and who is not here."""
+        """Return the sweep's nodes in order, then the unexpected ones; and the missing nodes."""
         with self.changed:
             names = [*self.sweep["nodes"], *sorted(set(self.members) - set(self.sweep["nodes"]))]
             gone = {node: "its agent did not come" for node in names if node not in self.members}
@@ -261,12 +261,12 @@ class Coordinator:
             "restored": restored,
         }
         self.writer.stage("sweep.fleet.%d" % self._fleets, 0, data, "ok")
-        self.writer.say("sweep: %d of %d nodes are here" % (len(fleet.nodes) - len(fleet.gone), len(fleet.nodes)))
+        self.writer.say("sweep: %d of %d nodes are connected" % (len(fleet.nodes) - len(fleet.gone), len(fleet.nodes)))
 
     def _run_round(self, each: Round, fleet: Fleet, rules: Rules, history: List[Done]) -> None:
-        """Run a round, add it to the history and print it; not if the pod was terminated.
+        """Run a round, add it to the history and print it; drop it if the pod was terminated.
 
-        Half a round does not count.
+        An incomplete round does not count.
         """
         began = time.monotonic()
         what = "alone" if each.stage == 0 else "pair"
@@ -288,22 +288,22 @@ class Coordinator:
         self.writer.say("sweep: " + self.planner.progress(fleet, rules, history, self._round_s))
 
     def _print_alone(self, by_test: Dict[Nodes, Answers]) -> None:
-        """Print DCGM's results and the training steps of each node alone, each on a line of its own."""
+        """Print DCGM's results and the training steps of each node alone, each on its own line."""
         for (node,), answers in by_test.items():
             for kind, ended in (("dcgm", self._diagnosed), ("training", self._trained)):
                 told = answers.get(node, {}).get(kind)
                 if isinstance(told, dict):
                     if not (
                         told.get("skipped") or told.get("stopped")
-                    ):  # they are asked for again where its other tests alone are repeated
+                    ):  # requested again when its other tests alone are repeated
                         ended.add(node)
                     number = self._printed[kind] = self._printed.get(kind, 0) + 1
                     self.writer.stage("sweep.%s.%d" % (kind, number), 0, dict(told, node=node), "ok")
 
     def _without_nics(self, by_test: Dict[Nodes, Answers]) -> None:
-        """Leave out what most nodes cannot do alone: not every fabric lets a node reach its own NICs.
+        """Drop results that most nodes cannot provide: not every fabric lets a node reach its own NICs.
 
-        Most of all that were tested alone so far: a round may hold one node only.
+        The majority is that of all nodes tested alone so far, because a round may have only one node.
         """
         alone = {node: answer for answers in by_test.values() for node, answer in answers.items() if "cards" in answer}
         self._reached_nics.update({node: answer["cards"] == fleettest.MEASURED for node, answer in alone.items()})
@@ -314,14 +314,14 @@ class Coordinator:
                 answer["cards"] = fleettest.NOTHING
 
     def _doubted(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Set[str]:
-        """Return the nodes that rounds so far have named or left open: their next pairs write over RDMA, too."""
+        """Return the nodes that earlier rounds found at fault or left open: their next pairs also write over RDMA."""
         blame = self.planner.decode(fleet, rules, history)
         return {*blame.suspects, *(name for finding in blame.findings for name in finding.names)}
 
     def _tests(
         self, tests: Sequence[Nodes], what: str, limit_s: float, doubted: Collection[str] = ()
     ) -> Dict[Nodes, Answers]:
-        """Run tests at once; returns what the nodes of each have answered."""
+        """Run tests at once; return the results of each test's nodes."""
         ids: Dict[Nodes, int] = {}
         by_test: Dict[Nodes, Answers] = {}
         self._sent = {}
@@ -360,7 +360,7 @@ class Coordinator:
         return self.trial.master_port + 1 + number % PORTS
 
     def _await(self, ids: Dict[Nodes, int], limit: float) -> None:
-        """Wait for the answers of all agents; those that wait for a node that failed, or is gone, are stopped."""
+        """Wait for the results of all agents; stop those that wait for a failed or lost node."""
         stopped = set()
         with self.changed:
             while time.monotonic() < limit and not self.watch.stopped():
@@ -379,7 +379,7 @@ class Coordinator:
                 self.changed.wait(0.2)
 
     def _trouble(self, nodes: Nodes, number: int, here: Sequence[str]) -> str:
-        """Return why a test can no longer succeed."""
+        """Return why a test can no longer succeed; '' if it can."""
         for node in nodes:
             answer = self.results.get((number, node))
             if answer is None and node not in here:
@@ -389,7 +389,7 @@ class Coordinator:
         return ""
 
     def _end(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> str:
-        """Run one job over all nodes that are proven, where these are more than a pair."""
+        """Run one job over all proven nodes, if there are more than two."""
         nodes = self.planner.decode(fleet, rules, history).proven
         nodes = tuple(node for node in nodes if node in self.members and self.members[node].here)
         if not self.sweep["end"] or len(nodes) < 3:

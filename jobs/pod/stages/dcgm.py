@@ -1,6 +1,6 @@
-"""DCGM evidence: what `dcgmi diag` says of each GPU of this pod, asked of a host engine that lives as long as the test.
+"""DCGM evidence: the results of `dcgmi diag` for each GPU of this pod, from a host engine started for the test.
 
-The engine listens on a socket in the probe's own folder: no port is taken, and no other process reaches it.
+The engine listens on a socket in the probe's own folder: it uses no port, and no other process can reach it.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ def blank(level: int) -> Dict[str, Any]:
 
 
 def tools_of(env: Mapping[str, str]) -> List[Optional[str]]:
-    """Return the paths of DCGM's programs, None for one that the image lacks."""
+    """Return the paths of DCGM's programs, None for a missing one."""
     return [shutil.which(name, path=env.get("PATH")) for name in TOOLS]
 
 
 def alone(
     asked: Mapping[str, Any], place: str, env: Mapping[str, str], watch: Watch, over: Callable[[], bool]
 ) -> Dict[str, Any]:
-    """Run the diagnostics of a node in a sweep until `over`; returns the stage of a trial, shortened."""
+    """Run the diagnostics of a node in a sweep until `over`; return the stage of a trial, shortened."""
     data = blank(asked["level"])
     try:
         run(data, asked["limit_s"], place, env, watch, over)
-    except OSError as problem:  # a program that cannot be started must not cost the node's other tests
+    except OSError as problem:  # a program that cannot be started must not cost the node its other tests
         data["error"] = plain("%s: %s" % (type(problem).__name__, problem))
     return brief(data)
 
 
 def brief(data: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return the stage in at most BYTES_ALONE; the results that are left out, failures last, are an error."""
+    """Return the stage in at most BYTES_ALONE; dropping results, failures last, is an error."""
     kept: List[Dict[str, Any]] = []
     size = 0
     for result in data["results"]:
@@ -71,7 +71,7 @@ def run(
     watch: Watch,
     over: Optional[Callable[[], bool]] = None,
 ) -> str:
-    """Run the diagnostics where the image has them; a missing program is an answer, not an error."""
+    """Run the diagnostics if the image has them; a missing program is a result, not an error."""
     tools = tools_of(env)
     data["missing"] = [name for name, tool in zip(TOOLS, tools) if tool is None]
     data["found"] = not data["missing"]
@@ -80,7 +80,7 @@ def run(
         return "skipped"
     until = time.monotonic() + min(limit_s, watch.left())
     socket, log = os.path.join(place, "dcgm.sock"), os.path.join(place, "dcgm.out")
-    for stale in ("dcgm.sock", "dcgm.pid"):  # of an engine before this one
+    for stale in ("dcgm.sock", "dcgm.pid"):  # of an earlier engine
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(place, stale))
     with open(log, "wb") as stream:
@@ -100,7 +100,7 @@ def run(
         else:
             data["error"] = plain("nv-hostengine does not listen: %s" % content(log, 2048).decode("utf-8", "replace"))
     finally:
-        children.end(engine, 2.0)  # and the test program below it, which would disturb what comes next
+        children.end(engine, 2.0)  # also stops its test program, which would disturb the next test
     if data["error"]:
         return "failed"
     return "failed" if any(result["status"] == "fail" for result in data["results"]) else "ok"

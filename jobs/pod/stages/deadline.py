@@ -1,6 +1,6 @@
-"""The probe's clock: its deadline, and the wish to stop.
+"""The probe's clock: its deadline, and requests to stop.
 
-Every wait of every stage asks here, so that the probe prints its evidence and leaves before Kubernetes kills it.
+Every wait of every stage checks it, so that the probe prints its evidence and exits before Kubernetes kills it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Watch:
         self.ends = self.began + before_s + deadline_s
         self.soft_ends = self.ends - reserve_s
         self.reason = ""
-        self.asked = ""  # a signal's name: handlers only set this, since taking a lock there could deadlock
+        self.asked = ""  # a signal's name: handlers only set this, since a lock there could deadlock
         self._event = threading.Event()
 
     def all_met(self) -> None:
-        """Count the deadline from now on: the time that `before_s` gave for waiting is over."""
+        """Start the deadline now: the waiting time that `before_s` allowed is over."""
         self.ends = min(self.ends, time.monotonic() + self._deadline_s)
         self.soft_ends = self.ends - self._reserve_s
 
@@ -39,21 +39,21 @@ class Watch:
         return max(0.0, self.soft_ends - time.monotonic())
 
     def stop(self, reason: str) -> None:
-        """Ask every stage to finish; the first reason is kept."""
+        """Request every stage to finish; the first reason is kept."""
         if not self._event.is_set():
             self.reason = reason
             self._event.set()
 
     def expired(self) -> bool:
-        """Say whether it was the deadline that stopped the stages, and not a signal."""
+        """Return whether the deadline stopped the stages, and not a signal."""
         return self._event.is_set() and self.reason == OWN_DEADLINE
 
     def interrupted(self) -> bool:
-        """Say whether a signal ended the stages before their time."""
+        """Return whether a signal stopped the stages early."""
         return self._event.is_set() and self.reason != OWN_DEADLINE
 
     def stopped(self) -> bool:
-        """Say whether stages should finish now."""
+        """Return whether stages should finish now."""
         if not self._event.is_set():
             if self.asked:
                 self.stop(self.asked)

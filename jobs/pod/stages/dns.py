@@ -1,7 +1,7 @@
-"""DNS evidence: which peers' names resolve in this pod, how soon, and to which address.
+"""DNS evidence: which peers' names resolve in this pod, after what time, and to which address.
 
-A name of a Job's pod is NXDOMAIN until its endpoint is published, and caches keep that answer for a while: so every
-name is asked again until it answers or its time is over, and the time to the first answer is evidence.
+The name of a Job's pod is NXDOMAIN until its endpoint is published, and caches keep that answer for a while. So every
+name is queried again until it resolves or its time is over, and the time to the first answer is evidence.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .deadline import Watch
 
 WORKERS = 32
 FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 2.0  # CoreDNS caches a denial for 5 s (its default) to 30 s (kubeadm's Corefile): that is plenty
-# A name that is asked for too early is denied until the cache forgets that. So the own name is asked first, which the
-# same Service publishes, and the peers' once it is there, or after this long.
+LONGEST_PAUSE_S = 2.0  # CoreDNS caches a denial for 5 s (its default) to 30 s (kubeadm's Corefile), which is shorter
+# A denial for an early query is cached. So the own name is queried first, which the same Service publishes, and the
+# peers' names once it resolves, or after this time.
 OWN_FIRST_S = 3.0
 _CODES = {
     getattr(socket, name): name
@@ -26,7 +26,7 @@ _CODES = {
     if hasattr(socket, name)
 }
 
-# The answer for a name of a pod without an address yet, in dnsquery's words.
+# The answer for the name of a pod without an address yet, in dnsquery's terms.
 NOT_THERE = ("NXDOMAIN", "NODATA")
 
 Resolved = Callable[[int, List[str]], None]
@@ -34,7 +34,7 @@ Until = Callable[[Dict[str, Any]], float]
 
 
 class _Name:
-    """One peer's name and what asking for it has brought so far."""
+    """One peer's name and the results of its queries."""
 
     def __init__(self, index: int, name: str) -> None:
         self.record: Dict[str, Any] = {
@@ -52,7 +52,7 @@ class _Name:
 
 
 class _Board:
-    """The names still to be asked, shared by a few threads: a resolver that hangs must not hold up the other names."""
+    """The open names, shared by a few threads: a resolver that hangs must not delay the other names."""
 
     def __init__(self, names: List[_Name], until: Until) -> None:
         self.waiting = list(names)
@@ -62,13 +62,13 @@ class _Board:
         self.changed = threading.Condition()
 
     def ask_first(self, own: Optional[int], began: float) -> None:
-        """Let the other names wait for this rank's own, for OWN_FIRST_S and half of their own time at most."""
+        """Delay the other names until this rank's own resolves, by OWN_FIRST_S and half of their own time at most."""
         for name in self.waiting if own is not None else []:
             if name.record["index"] != own:
                 name.due = began + min(OWN_FIRST_S, (self.until(name.record) - began) / 2)
 
     def take(self, watch: Watch) -> Optional[_Name]:
-        """Return the next name that is due, or None when there is nothing left to ask."""
+        """Return the next name that is due; None when no name is open."""
         with self.changed:
             while self.open and not watch.stopped():
                 now = time.monotonic()
@@ -82,7 +82,7 @@ class _Board:
             return None
 
     def _give_up(self, now: float) -> None:
-        """Drop the names that timed out; not at every turn, since there may be thousands."""
+        """Drop the names that timed out; not at every call, since there may be thousands."""
         if now - self._looked < 0.1:
             return
         self._looked = now
@@ -91,7 +91,7 @@ class _Board:
         self.waiting = hopeful
 
     def put_back(self, name: _Name) -> None:
-        """Ask this one again after a while."""
+        """Schedule another query of this name."""
         with self.changed:
             name.due = time.monotonic() + name.pause
             name.pause = min(LONGEST_PAUSE_S, name.pause * 1.6)
@@ -118,10 +118,10 @@ def resolve_all(
     resolv_conf: str = "/etc/resolv.conf",
     lookup: Optional[Callable[[str], List[str]]] = None,
 ) -> None:
-    """Fill the `dns` stage's data; `on_resolved` hears of every resolved peer at once, so that it can be dialled.
+    """Fill the `dns` stage's data; `on_resolved` is called for every resolved peer at once, to connect to it.
 
-    `until` says from a name's record until when (monotonic) it is asked again, and may change its mind. `own` is the
-    index of this rank's own name, which is asked first.
+    `until` returns the time (monotonic) until which to query a name, from its record, and may change it. `own` is the
+    index of this rank's own name, which is queried first.
     """
     resolver, began = dnsquery.read_resolver(resolv_conf), time.monotonic()
     names = [_Name(index, name) for index, name in enumerate(peers)]
@@ -161,7 +161,7 @@ def _latest(names: List[_Name], until: Until) -> float:
 
 
 def addresses(name: str) -> List[str]:
-    """Return the name's addresses as the C library sees them, in its order."""
+    """Return the name's addresses from the C library, in its order."""
     answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
@@ -187,9 +187,9 @@ def _try(
 
 
 def reason(name: str, problem: socket.gaierror, resolver: dnsquery.Resolver, limit: float) -> str:
-    """Return the DNS answer behind a getaddrinfo failure."""
+    """Return the DNS answer that explains a getaddrinfo failure."""
     said = dnsquery.explain(name, resolver, min(limit, time.monotonic() + 6))
     if said != dnsquery.ANSWERED:
         return said
-    # It answers us but not the C library: a name that appeared in between, or nsswitch without "dns".
+    # It answers our query but not the C library's: the name appeared in between, or nsswitch lacks "dns".
     return "%s (but the DNS server answers)" % _CODES.get(problem.errno or 0, "EAI %s" % problem.errno)

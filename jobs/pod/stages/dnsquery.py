@@ -1,7 +1,8 @@
-"""One UDP query per candidate name, which distinguishes NXDOMAIN, SERVFAIL and silence.
+"""One UDP query per candidate name, to distinguish NXDOMAIN, SERVFAIL and timeouts.
 
-getaddrinfo says only "not known" or "try again". This asks the resolvers of resolv.conf as the C library would (search
-list and ndots), reads nothing but the answer's header, and only explains a failure; it never finds the address.
+getaddrinfo reports only "not known" or "try again". This queries the resolvers of resolv.conf as the C library would
+(search list and ndots) and reads only the header of the response. It only explains a failure and never provides the
+address.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ ANSWERED = "answered"
 # RFC 1035 section 4.1.1 and RFC 6895 section 2.3
 _CODES = {1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED"}
 _A, _AAAA = 1, 28
-# What to report when candidates differ: the one nearest to the trouble.
+# Order of precedence if candidates differ: the result nearest to the cause first.
 _ORDER = ("timeout", "unreachable", "SERVFAIL", "REFUSED", "FORMERR", "NOTIMP", "NODATA", "NXDOMAIN")
 
 
 class Resolver:
-    """resolv.conf(5) as far as it matters here."""
+    """The relevant settings of resolv.conf(5)."""
 
     def __init__(self) -> None:
         self.nameservers: List[str] = []
@@ -56,7 +57,7 @@ def read_resolver(path: str = "/etc/resolv.conf") -> Resolver:
 
 
 def candidates(name: str, resolver: Resolver) -> List[str]:
-    """Return the absolute names that the C library would ask for, in its order."""
+    """Return the absolute names that the C library would query, in its order."""
     if name.endswith("."):
         return [name]
     extended = ["%s.%s." % (name, domain.strip(".")) if domain.strip(".") else name + "." for domain in resolver.search]
@@ -66,7 +67,7 @@ def candidates(name: str, resolver: Resolver) -> List[str]:
 
 
 def explain(name: str, resolver: Resolver, limit: float, timeout_s: float = 2.0, port: int = 53) -> str:
-    """Return "answered" or why not: NXDOMAIN, NODATA, SERVFAIL, REFUSED, timeout, ... ; ends at `limit` (monotonic)."""
+    """Return "answered" or an error: NXDOMAIN, NODATA, SERVFAIL, REFUSED, timeout, ...; stop at `limit` (monotonic)."""
     reasons = []
     for candidate in candidates(name, resolver):
         if time.monotonic() >= limit:
@@ -75,7 +76,7 @@ def explain(name: str, resolver: Resolver, limit: float, timeout_s: float = 2.0,
         if reason == ANSWERED:
             return ANSWERED
         reasons.append(reason)
-        if reason in ("timeout", "unreachable"):  # the server is silent: other names would only take as long again
+        if reason in ("timeout", "unreachable"):  # the server does not answer: other names would time out, too
             break
     return next((reason for reason in _ORDER if reason in reasons), reasons[0] if reasons else "timeout")
 
@@ -85,12 +86,12 @@ def _ask_servers(name: str, resolver: Resolver, timeout_s: float, port: int) -> 
     for server in resolver.nameservers:
         reason = _ask(name, server, timeout_s, port)
         if reason not in ("timeout", "unreachable", "SERVFAIL", "REFUSED"):
-            return reason  # the C library asks the next server only after silence or refusal
+            return reason  # the C library queries the next server only after a timeout or a refusal
     return reason
 
 
 def _ask(name: str, server: str, timeout_s: float, port: int) -> str:
-    """Ask one server for A, and for AAAA where there is no A."""
+    """Query one server for A, and for AAAA if there is no A."""
     reason = _query(name, _A, server, timeout_s, port)
     return _query(name, _AAAA, server, timeout_s, port) if reason == "NODATA" else reason
 
@@ -115,7 +116,7 @@ def _query(name: str, kind: int, server: str, timeout_s: float, port: int) -> st
                     return "timeout"
     except socket.timeout:
         return "timeout"
-    except (OSError, ValueError):  # refused by ICMP, no route, or a nameserver line that is not an address
+    except (OSError, ValueError):  # rejected by ICMP, no route, or a nameserver line without an address
         return "unreachable"
 
 
@@ -130,7 +131,7 @@ def _question(name: str, kind: int) -> Optional[bytes]:
 
 
 def _verdict(answer: bytes, number: int) -> Optional[str]:
-    """Read the header of a reply to our question; None means that it is another one's."""
+    """Read the header of a reply to our query; return None for another query's reply."""
     if len(answer) < 12:
         return None
     echoed, flags, _, answers, _, _ = struct.unpack(">HHHHHH", answer[:12])

@@ -1,7 +1,7 @@
-"""Endpoint evidence: which of the hosts that the trial names answer this pod, directly or through its proxy.
+"""Endpoint evidence: which of the trial's named hosts are reachable from this pod, directly or through its proxy.
 
-A connection alone is not enough: a service mesh's sidecar accepts all of them, and closes those that it may not
-pass on. So TLS must get an answer to its first message, HTTP to a request, and anything else must stay open.
+An open connection alone does not prove it: a service mesh's sidecar accepts all of them, and closes those that it may
+not forward. So TLS must answer its first message, HTTP a request, and any other connection must stay open.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any, Dict, List, Mapping, Optional
 from .deadline import Watch
 
 TIMEOUT_S = 5.0
-PATIENCE_S = 12.0  # a network policy, or a route, may come seconds after the pod
-CLOSED_S = 0.5  # within this a proxy closes what it may not pass on
+PATIENCE_S = 12.0  # a network policy, or a route, may be applied seconds after the pod starts
+CLOSED_S = 0.5  # within this time a proxy closes connections that it may not forward
 AGAIN_S = 1.0
 WANTS_PASSWORD = 407
 
 
 class RefusedError(Exception):
-    """There was no answer; the text says why."""
+    """There was no answer; the text has the reason."""
 
 
 class NotToldError(Exception):
-    """Nobody can say whether there would be one."""
+    """It cannot be determined whether there would be an answer."""
 
 
 def blank() -> Dict[str, Any]:
@@ -37,7 +37,7 @@ def blank() -> Dict[str, Any]:
 
 
 def run(data: Dict[str, Any], asked: List[Dict[str, Any]], watch: Watch) -> str:
-    """Try all of them at once."""
+    """Try all endpoints in parallel."""
     data["tried"] = [
         {"endpoint": each["text"], "forbidden": each["forbidden"], "reached": None, "by": None, "error": None}
         for each in asked
@@ -55,7 +55,7 @@ def run(data: Dict[str, Any], asked: List[Dict[str, Any]], watch: Watch) -> str:
 
 
 def attempt(asked: Mapping[str, Any], record: Dict[str, Any], watch: Watch) -> None:
-    """Try one: what must be there for some seconds, as programs would; what must not, in every way, and twice."""
+    """Try one: an allowed endpoint for some seconds, as programs would; a forbidden one in every way, and twice."""
     until = time.monotonic() + (0.0 if asked["forbidden"] else PATIENCE_S)
     proxy = proxy_of(asked)
     ways: List[Optional[str]] = [proxy] if proxy else [None]
@@ -91,7 +91,7 @@ def _words(problem: Exception) -> str:
 
 
 def proxy_of(asked: Mapping[str, Any]) -> Optional[str]:
-    """Return the proxy that programs of this pod would use; none for what is neither HTTP nor TLS."""
+    """Return the proxy that programs of this pod would use; none for protocols other than HTTP and TLS."""
     scheme = {"tls": "https", "http": "http"}.get(str(asked["kind"]))
     proxies = urllib.request.getproxies_environment()
     if scheme is None or urllib.request.proxy_bypass(str(asked["host"])):
@@ -114,7 +114,7 @@ def exchange(asked: Mapping[str, Any], way: Optional[str]) -> None:
 
 
 def _greet(sock: socket.socket, host: str) -> None:
-    """Begin TLS; neither the certificate's owner nor an agreement matters: the server answered."""
+    """Begin TLS; the certificate and the result of the handshake do not matter: the server answered."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
@@ -137,12 +137,12 @@ def _stays(sock: socket.socket) -> None:
     sock.settimeout(CLOSED_S)
     try:
         _answered(sock)
-    except socket.timeout:  # it waits for our first word
+    except socket.timeout:  # the server waits for the client's first message
         return
 
 
 def _tunnel(host: str, port: int, proxy: str) -> socket.socket:
-    """Ask the proxy for a connection. Its credentials, if it wants some, are not read."""
+    """Request a connection from the proxy. Proxy credentials are never read."""
     parts = urllib.parse.urlsplit(proxy if "://" in proxy else "http://" + proxy)
     if not parts.hostname or parts.scheme not in ("http", ""):
         raise NotToldError("the pod's proxy uses %s, which is not tried" % (parts.scheme or "nothing known"))

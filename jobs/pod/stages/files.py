@@ -1,6 +1,6 @@
-"""Small files of a pod and what is in its folders; one that is missing, or may not be read, is empty.
+"""Small files and folder listings of a pod; a missing or unreadable one is empty.
 
-What a file would have said is then unknown, which every stage reports as that.
+Its content is then unknown, and every stage reports it as unknown.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def content(path: str, most: int = 65536) -> bytes:
 
 
 def first_line(path: str) -> Optional[str]:
-    """Return a small file's first line, or None where it cannot be read."""
+    """Return a small file's first line; None if it is unreadable."""
     try:
-        with open(path, "rb", buffering=0) as stream:  # sysfs has thousands, a text stream takes 3 times as long
+        with open(path, "rb", buffering=0) as stream:  # sysfs has thousands; a text stream takes 3 times as long
             text = stream.read(4096)
     except OSError:
         return None
@@ -38,7 +38,7 @@ def names_in(folder: str) -> List[str]:
 
 
 def whole(text: Optional[str]) -> Optional[int]:
-    """Return the whole number in a text, None for any other: digits only, no sign."""
+    """Return the whole number in a text; None for anything but digits."""
     return int(text) if text is not None and text.isdigit() else None
 
 
@@ -52,7 +52,7 @@ def json_object(path: str, most: int = 1 << 18) -> Optional[Dict[str, Any]]:
 
 
 def replace(path: str, text: str) -> None:
-    """Write a file whole or not at all, and have it on its device; raises OSError."""
+    """Write a file atomically and sync it to its device; raises OSError."""
     with open(path + ".new", "w", encoding="ascii") as stream:
         stream.write(text)
         stream.flush()
@@ -61,7 +61,7 @@ def replace(path: str, text: str) -> None:
 
 
 def pieces(path: str, size: int) -> Iterator[bytes]:
-    """Yield a file's content in pieces, with the kernel asked to forget its own copy first; raises OSError."""
+    """Yield a file's content in blocks, with the kernel's cached copy dropped first; raises OSError."""
     with open(path, "rb", buffering=0) as stream:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

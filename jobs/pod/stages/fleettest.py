@@ -1,9 +1,9 @@
-"""One test of a sweep on this node: its programs run as a trial's collectives do, their logs become a short answer.
+"""One test of a sweep on this node: its programs run like a trial's collectives, their logs become a short result.
 
-A node alone runs all_reduce over NVLink, copies and products of matrices on each GPU, then all_reduce through its own
-NICs (P2P and SHM off); with a single GPU, copies and products only. A pair, and the job at the end, run the
-nodes' rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is that of the links). Where its image has them,
-DCGM's diagnostics precede a node's tests alone, on idle GPUs.
+A node alone runs all_reduce over NVLink, copies and matrix products on each GPU, then all_reduce through its own NICs
+(P2P and SHM off). With a single GPU it runs only copies and products. A pair, and the job at the end, run the nodes'
+rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is that of the links). If the image has them, DCGM's
+diagnostics run on idle GPUs before a node's tests alone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .capture import causes
 from .deadline import Watch
 from .spec import Identity, Trial
 
-ENDING_S = 20.0  # to end a program that hangs, and to read its log
+ENDING_S = 20.0  # to terminate a program that hangs, and to read its log
 MEASURED, NO_END, FAILED, NOTHING, STOPPED = "measured", "no end", "failed", "nothing", "stopped"
-STOP_GRACE_S = 2.0  # after the coordinator has said so
+STOP_GRACE_S = 2.0  # after the coordinator's stop
 OWN_NICS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 TCP_FABRICS = ("", "socket", "fastsocket")
 NOT_NETWORKS = ("mnnvl",)
@@ -29,25 +29,25 @@ TRAFFIC = ("data", "packets", "bytes")
 
 
 class Link:
-    """The link of a collective to the other nodes; here the coordinator represents all of them."""
+    """The connection of a collective to the other nodes, represented by the coordinator."""
 
     def __init__(self, number: Any = None) -> None:
         self.number = number
-        self.stopped = ""  # why this node shall stop
+        self.stopped = ""  # why this node must stop
 
     def agree(self, _topic: str, objection: str, _limit_s: float) -> Tuple[bool, str]:
-        """Go on: the coordinator starts a test on all of its nodes at once."""
+        """Continue: the coordinator starts a test on all of its nodes at once."""
         return not objection, objection
 
     def announce_end(self, _topic: str, _failure: str) -> None:
-        """Say nothing: the result goes to the coordinator."""
+        """Send nothing: the result goes to the coordinator."""
 
     def trouble(self, _topic: str) -> str:
-        """Return why this node shall stop."""
+        """Return why this node must stop."""
         return self.stopped
 
     def ended(self, _topic: str, _rank: int) -> Optional[str]:
-        """Nobody else starts this node's programs."""
+        """Return None: no other rank starts this node's programs."""
         return None
 
 
@@ -59,7 +59,7 @@ def nothing(why: str) -> Dict[str, Any]:
 def run(
     trial: Trial, me: Identity, watch: Watch, place: str, archive: str, order: Mapping[str, Any], link: Link
 ) -> Dict[str, Any]:
-    """Run a test as the coordinator has ordered it; returns what this node has seen of it, small enough for a line."""
+    """Run a test ordered by the coordinator; return this node's results, small enough for a line."""
     own = copy.copy(trial)
     own.peers = [str(order.get("address"))] * max(1, int(order.get("count") or 1))
     own.nodes = len(own.peers)
@@ -73,13 +73,13 @@ def run(
         options = ["--rails=1"] if order.get("what") == "pair" else []
         chosen = _chosen("pair", "job", {"NCCL_ALGO": "Ring"}, own.sweep["pair"], options)
         result = _one(bench, chosen, own.sweep, across=True)
-        if order.get("writes") and own.perftest and result["state"] == MEASURED:  # else the other side may not come
+        if order.get("writes") and own.perftest and result["state"] == MEASURED:  # else the peer may not join
             result["writes"] = _writes(own, mine, watch, order, link)
         return result
     diagnosed: Dict[str, Any] = {}
     if order.get("diagnose") and own.dcgm:
         diagnosed["dcgm"] = _diagnosed(own.dcgm, watch, place, link)
-        if link.stopped or watch.stopped():  # half of them shows nothing: all is run again when it comes back
+        if link.stopped or watch.stopped():  # incomplete results mean nothing: all tests run again when it returns
             why = "its diagnostics: %s" % (link.stopped or watch.reason)
             return {"state": STOPPED, "why": why[:MOST_TEXT], "seconds": 0.0, "wrong": 0}
     clocks = hardware.Clocks(os.environ, watch)
@@ -89,7 +89,7 @@ def run(
         if order.get("train") and own.training:
             why = "" if result["state"] == MEASURED else "its other tests alone: %s" % result["state"]
             result["training"] = steps = nodetraining.train(bench, why)
-            if steps["stopped"]:  # by a drain, or since its pod is preempted: all is run again when it comes back
+            if steps["stopped"]:  # by a drain, or since its pod is preempted: all tests run again when it returns
                 result.update(state=STOPPED, why=("its steps alone: %s" % steps["stopped"])[:MOST_TEXT])
     finally:
         gpus = clocks.end()
@@ -185,7 +185,7 @@ def _one(
 
 
 def _problem(data: Mapping[str, Any], log: Mapping[str, Any], *, table: bool) -> Optional[Tuple[str, str]]:
-    """Describe a program's failure as state and text; None if it measured. Before NCCL it is not a fault."""
+    """Return a program's failure as state and text; None if it measured. Before NCCL starts it is not a fault."""
     begun = bool(log.get("lines"))
     if data["timed_out"]:
         why = "no end after %.0f s" % float(data["seconds"] or 0)
@@ -202,7 +202,7 @@ def _problem(data: Mapping[str, Any], log: Mapping[str, Any], *, table: bool) ->
 
 
 def _wrong_transport(log: Mapping[str, Any], sweep: Mapping[str, Any]) -> str:
-    """Describe wrong transports in this node's own log; empty if all are as the profile requires."""
+    """Describe wrong transports in this node's own log; '' if all match the profile."""
     if sweep["fabric"] in TCP_FABRICS:
         return ""
     if log.get("tcp"):
@@ -217,7 +217,7 @@ def _unseen(log: Mapping[str, Any], sweep: Mapping[str, Any]) -> bool:
 
 
 def _errors(grown: Mapping[str, Any]) -> Dict[str, int]:
-    """Return the port counters that grew and are not traffic, as device/counter."""
+    """Return the error counters of ports that increased, as device/counter."""
     grown_errors: Dict[str, int] = {}
     for device, counters in sorted((grown or {}).items()):
         for name, value in sorted(counters.items() if isinstance(counters, dict) else ()):
@@ -236,7 +236,7 @@ def _number(value: Any) -> Optional[float]:
 
 
 def summarize(paths: List[str]) -> Dict[str, Any]:
-    """Return the shipped reader's findings in logs: rows as [size, busbw, wrong], channels by what carried them."""
+    """Return the shipped reader's findings in logs: rows as [size, busbw, wrong], channels by transport."""
     from seatrial.logs.reader.events import transports  # noqa: PLC0415
     from seatrial.logs.reader.scan import read  # noqa: PLC0415
     from seatrial.logs.reader.state import channels as edges  # noqa: PLC0415

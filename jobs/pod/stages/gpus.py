@@ -1,6 +1,6 @@
 """GPU evidence: nvidia-smi or rocm-smi and the device files inside this pod.
 
-No such tool (a CPU machine, a pod without GPUs, no driver) is an answer, not an error of the probe.
+A missing tool (a CPU machine, a pod without GPUs, no driver) is a result, not an error of the probe.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import command, rocm, smi
 from .deadline import Watch
 from .files import names_in
 
-# Where the driver's tools lie when they are not on PATH: GKE mounts NVIDIA's at the last one.
+# Directories of the driver's tools outside PATH: GKE mounts NVIDIA's at the last one.
 PLACES = {
     "nvidia-smi": ("/usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi"),
     "rocm-smi": ("/opt/rocm/bin/rocm-smi", "/usr/bin/rocm-smi"),
@@ -40,7 +40,7 @@ def blank() -> Dict[str, Any]:
 def read(
     data: Dict[str, Any], *, requested: int, kind: str, env: Mapping[str, str], watch: Watch, root: str = "/"
 ) -> None:
-    """Fill the `runtime` stage's data. `nvidia_smi` is the tool that was asked, whatever its vendor."""
+    """Fill the `runtime` stage's data. `nvidia_smi` is the tool that was called, whatever its vendor."""
     name = "rocm-smi" if kind == "amd" else "nvidia-smi"
     data.update(requested=requested, kind=kind, assigned=assigned(env) if kind == "nvidia" else None)
     data["devices"] = devices(os.path.join(root, "dev"), kind)
@@ -78,7 +78,7 @@ def read(
 
 
 def _list(tool: str, gpu: Dict[str, Any], watch: Watch) -> None:
-    """Ask for the bare list where the whole picture cannot be had: what is there is known, its health is not."""
+    """Query only the list of GPUs if the full query fails: their health is then unknown."""
     for question, reader in ((smi.TABLE, smi.table), (["-L"], smi.lines)):
         limit = min(QUERY_TIMEOUT_S, watch.left())
         if limit < 1 or watch.stopped():
@@ -90,7 +90,7 @@ def _list(tool: str, gpu: Dict[str, Any], watch: Watch) -> None:
 
 
 def find(env: Mapping[str, str], name: str = "nvidia-smi") -> Optional[str]:
-    """Return the tool to ask, or None."""
+    """Return the available tool, or None."""
     on_path = shutil.which(name, path=env.get("PATH"))
     if on_path:
         return on_path
@@ -98,10 +98,10 @@ def find(env: Mapping[str, str], name: str = "nvidia-smi") -> Optional[str]:
 
 
 def assigned(env: Mapping[str, str]) -> Optional[List[str]]:
-    """Return the GPUs that the device plugin gave this container, where it says so in the environment.
+    """Return the GPUs that the device plugin gave this container, if the environment shows them.
 
-    With CDI or volume mounts instead of NVIDIA_VISIBLE_DEVICES (device plugin, DEVICE_LIST_STRATEGY) it says "void",
-    nothing, or a path: then nothing is known here. "all" is what an image sets, and never what a plugin gives.
+    With CDI or volume mounts instead of NVIDIA_VISIBLE_DEVICES (device plugin, DEVICE_LIST_STRATEGY) the variable is
+    "void", missing, or a path: the GPUs are then unknown. "all" is set by an image, and never by a plugin.
     """
     names = [name.strip() for name in env.get("NVIDIA_VISIBLE_DEVICES", "").split(",")]
     uuids = [name for name in names if re.match(r"(?:GPU|MIG)-[\w/-]+$", name)]
@@ -109,7 +109,7 @@ def assigned(env: Mapping[str, str]) -> Optional[List[str]]:
 
 
 def toolkit(env: Mapping[str, str]) -> Optional[str]:
-    """Return the NVIDIA container toolkit's version where its tools are visible in the pod, which is rare."""
+    """Return the NVIDIA container toolkit's version if its tools are visible in the pod, which is rare."""
     for name in ("nvidia-ctk", "nvidia-container-cli"):
         tool = shutil.which(name, path=env.get("PATH"))
         if tool:
@@ -121,7 +121,7 @@ def toolkit(env: Mapping[str, str]) -> Optional[str]:
 
 
 def xids(path: str) -> Optional[List[Dict[str, Any]]]:
-    """Return the driver's error reports in the kernel's log; None where a pod may not read it, which is usual."""
+    """Return the driver's error reports in the kernel's log; None if the pod may not read it, which is usual."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

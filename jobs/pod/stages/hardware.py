@@ -1,7 +1,7 @@
-"""The identity of a node's GPUs and NICs, and the speed of its GPUs while it was tested alone.
+"""The identity of a node's GPUs and NICs, and the clocks of its GPUs during its test alone.
 
-Read from nvidia-smi before, during and after the test, and from sysfs. Without the tool, or the right to read a NIC's
-vital product data (root's alone), less is known and nothing is wrong.
+Read from nvidia-smi before, during and after the test, and from sysfs. A missing tool, or a missing permission to read
+a NIC's vital product data (only root may), leaves facts unknown and is not an error.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .deadline import Watch
 from .files import content, first_line, names_in
 
 PERIOD_S = 2.0
-QUERY_S = 20.0  # of one question: eight GPUs without persistence mode take as long
-LAST_S = 10.0  # for the question after the test
+QUERY_S = 20.0  # of one query: eight GPUs without persistence mode take as long
+LAST_S = 10.0  # for the query after the test
 MOST_NICS, MOST_GPUS = 16, 16  # as many as fit next to the result in one message
 VPD_BYTES = 4096
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
@@ -26,7 +26,7 @@ IDENTIFIER, READ_ONLY, END = 0x82, 0x90, 0x78
 
 
 def nics(root: str = "/") -> Dict[str, Dict[str, str]]:
-    """Return each RDMA device's PCI address and serial number; its GUID where the number is not for us to read."""
+    """Return each RDMA device's PCI address and serial number; its GUID if the number is not readable."""
     place = os.path.join(root, "sys/class/infiniband")
     names = sorted(names_in(place), key=lambda name: (len(name), name))
     by_name = {}
@@ -47,7 +47,7 @@ def nics(root: str = "/") -> Dict[str, Dict[str, str]]:
 
 
 def _serial(path: str) -> str:
-    """Return the serial number in a NIC's vital product data; empty without one."""
+    """Return the serial number in a NIC's vital product data; '' without one."""
     data = content(path, VPD_BYTES)
     at = 0
     while at + 3 <= len(data) and data[at] != END:
@@ -72,7 +72,7 @@ def _keyword(fields: bytes, keyword: bytes) -> str:
 
 
 class Clocks:
-    """Asks nvidia-smi again and again, in a thread of its own, from before a test until after it."""
+    """A thread that polls nvidia-smi, from before a test until after it."""
 
     def __init__(self, env: Mapping[str, str], watch: Watch) -> None:
         self._tool, self._watch = gpus.find(env), watch
@@ -81,12 +81,12 @@ class Clocks:
         self._thread = threading.Thread(target=self._ask, daemon=True)
 
     def start(self) -> None:
-        """Begin to ask; the first answer is from before the test's load, which delays programs."""
+        """Start polling; the first query is before the test's load, since it delays programs."""
         if self._tool is not None:
             self._thread.start()
 
     def end(self) -> List[Dict[str, Any]]:
-        """Return each GPU: index, uuid, serial, MHz before, at least during and after, and what slowed it."""
+        """Return for each GPU: index, uuid, serial, MHz before, at least during and after, and throttle reasons."""
         self._over.set()
         if self._tool is not None:
             self._thread.join(LAST_S)
@@ -101,7 +101,7 @@ class Clocks:
             last = self._over.is_set()
             answer = command.run([self._tool, "-q", "-x"], LAST_S if last else QUERY_S, smi.MAX_BYTES)
             self._samples.append(smi.read(answer.out)[0]["gpus"])
-            if last or answer.exit is None:  # what hangs once is not asked again
+            if last or answer.exit is None:  # no further queries after a hang
                 return
             self._over.wait(PERIOD_S)
 

@@ -1,6 +1,6 @@
-"""The environment of this pod: Python, identity, environment conventions, the limits that NCCL stumbles over.
+"""The environment of this pod: Python, identity, environment conventions, the limits that affect NCCL.
 
-Everything is read from /proc, cgroup files and the environment; what cannot be read is null, never a guess.
+Everything is read from /proc, cgroup files and the environment; unreadable values are null, never a guess.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seatrial.logs.reader import redact
 
 from .files import content, first_line
 
-# TAO's table of rendezvous variables (both conventions) and the ones Kubernetes and the manifests add.
+# TAO's table of rendezvous variables (both conventions) and those that Kubernetes and the manifests add.
 CONVENTION = frozenset(
     "WORLD_SIZE NUM_GPU_PER_NODE NNODES NPROC_PER_NODE NODE_RANK MASTER_ADDR MASTER_PORT JOB_COMPLETION_INDEX"
     " SEATRIAL_RUN SEATRIAL_NODE_NAME SEATRIAL_POD_NAME SEATRIAL_POD_IP"
@@ -27,7 +27,7 @@ UNLIMITED = 1 << 60  # cgroup v1 writes "no limit" as the largest page-aligned 6
 
 
 def read(data: Dict[str, Any], *, env: Mapping[str, str], node: str, pod_ip: str, root: str = "/") -> None:
-    """Fill the `start` stage's data; `root` lets tests put their own /proc and /sys there."""
+    """Fill the `start` stage's data; `root` is another root folder of /proc and /sys for tests."""
     data["python"] = platform.python_version()
     data["hostname"] = os.uname().nodename
     data["pod_ip"] = pod_ip or None
@@ -79,7 +79,7 @@ def _memory_max(root: str) -> Optional[int]:
 
 
 def memory_free(root: str = "/") -> Optional[int]:
-    """Return how many bytes this pod may still take: what its cgroup leaves, or its node if that is less."""
+    """Return how many bytes this pod may still allocate: the rest of its cgroup's limit, or its node's if less."""
     match = re.search(rb"^MemAvailable:\s+(\d+) kB", content(os.path.join(root, "proc/meminfo")), re.MULTILINE)
     amounts = [int(match.group(1)) * 1024] if match else []
     most = _memory_max(root)

@@ -1,6 +1,6 @@
-"""Presence evidence: credentials in the environment, files of a data set that can be opened.
+"""Presence evidence: credentials in the environment, readable files of a data set.
 
-A credential's value is looked at for being empty or not, and never kept, printed or passed on.
+Only whether a credential's value is empty is examined; the value is never kept, printed or passed on.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, Dict, List, Mapping
 from .deadline import Watch
 
 OWN_NAME = "SEATRIAL_CREDENTIAL_%d"  # the same key of the same Secret, under a name that no image sets
-NAMED = 20  # files that are named; more are counted
+NAMED = 20  # named files; further ones are only counted
 
 
 def credentials(asked: List[Dict[str, str]], env: Mapping[str, str], through_ssh: bool) -> List[Dict[str, Any]]:
-    """Say of each whether the Secret's key came into the pod and is not blank; an image may set the variable itself.
+    """Return for each whether the Secret's key reached the pod and is not blank; an image may set the variable itself.
 
-    What ssh started lacks the container's variables, so that none is reported.
+    A process started by ssh lacks the container's variables, so nothing is reported.
     """
     missing = None if through_ssh else False
     there = [bool(env.get(OWN_NAME % number, "").strip()) for number in range(len(asked))]
@@ -25,10 +25,10 @@ def credentials(asked: List[Dict[str, str]], env: Mapping[str, str], through_ssh
 
 
 def files(folder: str, names: List[str], watch: Watch) -> Dict[str, Any]:
-    """Open each file below a folder and read its first byte; returns how many were tried, how many failed and which.
+    """Open each file below a folder and read its first byte; return how many were tried, how many failed and which.
 
-    A folder among them must be listable. What has nothing in it is not bad (a marker may be so), nor was it read.
-    What the time did not allow is not tried, and so neither good nor bad.
+    Each subfolder must be listable. An empty file is not a failure (it may be a marker), and does not count as read.
+    Files beyond the time limit are not tried, and are neither good nor bad.
     """
     tried, bad, empty = 0, [], []
     for name in names:

@@ -1,7 +1,7 @@
 """The output of the pod's evidence: numbered JSON lines on stdout and one short termination message.
 
-The kubelet rotates and may cut container logs, and splits what is longer than 16 KiB: so no line is longer than 8 KiB,
-every line carries its number, and larger data is cut into parts that say how many there are.
+The kubelet rotates and may truncate container logs, and splits lines longer than 16 KiB. So no line is longer than 8
+KiB, every line has its number, and larger data is split into numbered parts.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import threading
 from typing import Any, Dict, List
 
 MAX_LINE_BYTES = 8192  # with its newline; half of the 16 KiB at which containerd's CRI log splits a line
-MAX_MESSAGE_BYTES = 4096  # the kubelet cuts here (kubernetes.io, "Customizing the termination message")
+MAX_MESSAGE_BYTES = 4096  # the kubelet truncates here (kubernetes.io, "Customizing the termination message")
 TERMINATION_LOG = "/dev/termination-log"
 
 
 class Writer:
-    """Numbers, cuts and flushes evidence lines; safe to use from several threads."""
+    """A writer that numbers, splits and flushes evidence lines; safe to use from several threads."""
 
     def __init__(self, run: str, rank: int, descriptor: int = 1, message_path: str = TERMINATION_LOG) -> None:
         self.run = run
@@ -46,13 +46,13 @@ class Writer:
                 self._write(json.dumps(head, separators=(",", ":"))[:-1] + ',"chunk":"' + chunk + '"}\n')
 
     def say(self, text: str) -> None:
-        """Print one human-readable progress line (never starts like evidence)."""
+        """Print one human-readable progress line (never in the form of evidence)."""
         plain = "".join(char if char.isprintable() else " " for char in text)[:400]
         with self._lock:
             self._write("seatrial rank %d: %s\n" % (self.rank, plain.encode("ascii", "replace").decode("ascii")))
 
     def message(self) -> None:
-        """Write the termination message; a container without that file (or a full one) is not worth failing for."""
+        """Write the termination message; a missing (or full) file is not a failure."""
         stages = dict(self.stages)
         while True:
             document = {"seatrial": 1, "run": self.run, "rank": self.rank, "lines": self.count, "stages": stages}
@@ -60,13 +60,13 @@ class Writer:
             if len(text) <= MAX_MESSAGE_BYTES or not stages:
                 break
             stages.popitem()
-        try:  # the kubelet has created it; creating it ourselves would leave a file on a machine that has no kubelet
+        try:  # the kubelet creates it; creating it here would leave a file on a machine without a kubelet
             descriptor = os.open(self._message_path, os.O_WRONLY | os.O_TRUNC)
         except OSError:
             return
         try:
             os.write(descriptor, text.encode("ascii"))
-        except OSError:  # the log has said the same, line by line
+        except OSError:  # the log has the same content, line by line
             pass
         finally:
             os.close(descriptor)
@@ -76,12 +76,12 @@ class Writer:
         try:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
-        except OSError:  # no reader is left; the termination message may still arrive
+        except OSError:  # the reader is gone; the termination message may still be written
             return
 
 
 def _cut(text: str, room: int) -> List[Any]:
-    """Cut ASCII JSON text into (part, parts, escaped chunk), each chunk at most `room` bytes once escaped."""
+    """Split ASCII JSON text into (part, parts, escaped chunk), each chunk at most `room` bytes once escaped."""
     escaped = json.dumps(text)[1:-1]  # in ASCII JSON text only '"' and '\\' are escaped, each to two characters
     pieces = []
     start = 0
@@ -89,7 +89,7 @@ def _cut(text: str, room: int) -> List[Any]:
         end = min(start + room, len(escaped))
         trailing = len(escaped[start:end]) - len(escaped[start:end].rstrip("\\"))
         if trailing % 2 and end < len(escaped):
-            end -= 1  # never between a backslash and what it escapes
+            end -= 1  # never between a backslash and the escaped character
         pieces.append(escaped[start:end])
         start = end
     return [(index + 1, len(pieces), piece) for index, piece in enumerate(pieces)]

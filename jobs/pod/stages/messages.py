@@ -1,7 +1,7 @@
-"""Short JSON lines over one TCP connection between two probes; strangers are refused and every read is bounded.
+"""Short JSON lines over one TCP connection between two probes; unknown peers are refused, every read is bounded.
 
-A connection says hello first (run, rank, address, clock). Whoever does not, or belongs to another run, is closed
-unheard: on a real cluster scanners, service meshes and the neighbour's job knock on MASTER_PORT too.
+A connection starts with a hello (run, rank, address, clock). Without it, or for another run, it is closed without an
+answer: on a real cluster scanners, service meshes and other jobs connect to MASTER_PORT, too.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ REFUSED = "connection refused"
 
 
 class NoAnswerError(Exception):
-    """The other side closed, was silent, or did not use this protocol."""
+    """The peer closed, did not answer, or did not use this protocol."""
 
 
 class Peer:
-    """A connection with another probe, for one message at a time until both have said hello, then for any."""
+    """A connection with another probe: messages are read singly until both have sent hello, then continuously."""
 
     def __init__(self, line: socket.socket) -> None:
         self.open = True
-        self.most = MAX_LINE  # bytes of a message; more may be allowed to who has said who it is
+        self.most = MAX_LINE  # bytes of a message; an identified peer may get a higher limit
         self._line = line
         self._buffer = b""
         self._lock = threading.Lock()
-        with contextlib.suppress(OSError):  # within half a minute it is noticed that the other node is gone
+        with contextlib.suppress(OSError):  # detects a lost node within half a minute
             line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
                 if hasattr(socket, name):
@@ -54,13 +54,13 @@ class Peer:
         return True
 
     def next(self, timeout_s: Optional[float]) -> Dict[str, Any]:
-        """Return the next message; raises NoAnswerError on silence, the end, or anything that is not a message."""
+        """Return the next message; raise NoAnswerError on a timeout, the end, or an invalid message."""
         limit = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
             if len(self._buffer) > self.most:
                 raise NoAnswerError("something else answers on this port")
             try:
-                if limit is not None:  # without a limit the mode stays as it is: another thread may be sending
+                if limit is not None:  # without a limit the mode stays unchanged: another thread may be sending
                     self._line.settimeout(max(0.01, limit - time.monotonic()))
                 block = self._line.recv(MAX_LINE)
             except socket.timeout:
@@ -80,13 +80,13 @@ class Peer:
         return message
 
     def known(self, send_s: float = 0) -> None:
-        """Wait for messages without limit from now on, and at most so long for each that is sent; 0: without limit."""
+        """Wait for messages without limit from now on, and at most `send_s` for each that is sent; 0: without limit."""
         self._line.settimeout(None)
-        # A time limit for sending only: settimeout would also end the other thread's reading.
+        # Limits only sending: settimeout would also interrupt the other thread's reading.
         self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(send_s), 0))
 
     def listen(self, heard: Callable[[Dict[str, Any]], None], ended: Callable[[], None]) -> None:
-        """Hand on messages until the connection ends; meant for a thread of its own."""
+        """Pass on messages until the connection ends; runs in its own thread."""
         try:
             while True:
                 heard(self.next(None))
@@ -95,7 +95,7 @@ class Peer:
         ended()
 
     def close(self, abort: bool = False) -> None:
-        """Close; `abort` leaves no TIME_WAIT behind, which only the side that owns the port needs."""
+        """Close; `abort` leaves no TIME_WAIT, which only the owner of the port needs."""
         with self._lock:
             if not self.open:
                 return
@@ -105,13 +105,13 @@ class Peer:
                     self._line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 else:
                     self._line.shutdown(socket.SHUT_RDWR)
-            except OSError:  # the other side was faster
+            except OSError:  # the peer has closed it already
                 pass
             self._line.close()
 
 
 def connect(address: str, port: int, timeout_s: float) -> Peer:
-    """Open a connection; raises NoAnswerError, which says how far it came."""
+    """Open a connection; raise NoAnswerError with the failed step."""
     try:
         return Peer(socket.create_connection((address, port), timeout=timeout_s))
     except socket.timeout:
@@ -128,7 +128,7 @@ def serve(
     closing: threading.Event,
     wake: Optional[socket.socket] = None,
 ) -> None:
-    """Welcome whoever connects, each in a thread that gives back its `room`, until `closing`, which `wake` hastens."""
+    """Handle each connection in a thread, which releases `room`, until `closing`; `wake` interrupts the wait."""
     listener.settimeout(1)
     with listener, selectors.DefaultSelector() as either:
         for each in filter(None, (listener, wake)):
@@ -138,7 +138,7 @@ def serve(
                 continue
             try:
                 line, _ = listener.accept()
-            except OSError:  # a connection that was reset before it was accepted
+            except OSError:  # the connection was reset before it was accepted
                 closing.wait(0.05)
                 continue
             if room.acquire(blocking=False):

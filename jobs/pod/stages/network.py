@@ -1,8 +1,8 @@
-"""Pod network evidence other than MASTER_PORT: packet sizes, ports, and a moment of TCP.
+"""Pod network evidence other than MASTER_PORT: packet sizes, ports, and a short TCP transfer.
 
-Every rank opens an echo and a few ports, reports them to its peers through the rendezvous's connections, tries the
-peers', and keeps its own open until all have finished. With more than four nodes a rank tries its two neighbours only:
-each direction of the ring is seen, and the cost does not grow with the job.
+Every rank opens an echo and a few ports, and sends their numbers to its peers through the rendezvous's connections. It
+tries the peers' ports, and keeps its own open until all have finished. With more than four nodes a rank tries only its
+two neighbours. Each direction of the ring is tested, and the cost does not grow with the job.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .rendezvous import Rendezvous
 TOPIC = "network"
 EVERY_PAIR = 4  # nodes; above that, neighbours only
 OFFER_S = 10.0
-DONE_S = 80.0  # after its begin a rank closes; less than the stage's limit (run.py)
-SENDINGS = 5  # while the CPUs of the two nodes are too busy to send or to receive
-LONGEST_S = 2.0  # of one of them
+DONE_S = 80.0  # a rank closes so long after its start; less than the stage's limit (run.py)
+SENDINGS = 5  # repetitions while the CPUs of the two nodes are too busy to send or to receive
+LONGEST_S = 2.0  # of one transfer
 MAX_INTERFACES = 128
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 
@@ -90,7 +90,7 @@ def _try(
 ) -> None:
     offer = barrier.posted(TOPIC, record["index"], OFFER_S)
     if offer is None or not record["address"]:
-        record["error"] = "it did not say where it listens"
+        record["error"] = "it did not report its ports"
         return
     address = record["address"]
     chosen = [port for port in offer.get("ports") or [] if isinstance(port, int) and 0 < port < 65536][:16]
@@ -109,7 +109,7 @@ def _try(
 def _throughput(
     record: Dict[str, Any], address: str, port: int, token: bytes, seconds: float, enough_gbit_s: float
 ) -> None:
-    """Send; where that was too slow once more, for longer, and again while the cause may be that a CPU was busy."""
+    """Send; if the rate was too low, repeat for longer, and again while a busy CPU may be the cause."""
     for sending in range(SENDINGS):
         _send(record, address, port, token, min(LONGEST_S, 4 * seconds) if sending else seconds)
         best = record["peak_gbit_s"] or 0.0
@@ -118,10 +118,10 @@ def _throughput(
 
 
 def _send(record: Dict[str, Any], address: str, port: int, token: bytes, seconds: float) -> None:
-    """Send over a new connection: one from before would first have to find out what path MTU was measured since.
+    """Send over a new connection: an earlier one would have to learn the path MTU measured since.
 
-    The best moment of all times is kept. `cpu_wait` is the share of the time, 0 to 1, for which one of both ends had no
-    CPU; None if a kernel does not report it.
+    The highest peak of all transfers is kept. `cpu_wait` is the share of the time, 0 to 1, in which one of both ends
+    waited for a CPU. It is None if a kernel does not report it.
     """
     line, record["error"] = transfer.dial(address, port, token)
     if line is None:
@@ -137,13 +137,13 @@ def _send(record: Dict[str, Any], address: str, port: int, token: bytes, seconds
 
 
 def _hindered(record: Mapping[str, Any], enough: float) -> bool:
-    """Tell whether the network may have carried enough in the time that is left without the waits for a CPU."""
+    """Return whether the network may have carried enough in the time without the waits for a CPU."""
     mean, waited = record["throughput_gbit_s"], record["cpu_wait"]
     return mean is not None and waited is not None and mean >= enough * (1 - waited)
 
 
 def _dial_all(address: str, ports: List[int], token: bytes) -> List[Dict[str, Any]]:
-    """Dial all at once: a dropped SYN costs seconds each."""
+    """Connect to all in parallel: a dropped SYN costs seconds each."""
     results: Dict[int, Any] = {}
 
     def one(port: int) -> None:
@@ -199,7 +199,7 @@ def _is_up(flags: str, state: Optional[str]) -> bool:
 
 
 def addresses(name: str) -> List[str]:
-    """Return an interface's first IPv4 address; IPv6 has no such simple question."""
+    """Return an interface's first IPv4 address; IPv6 has no equivalent ioctl."""
     import fcntl  # noqa: PLC0415  (some minimal Pythons are built without it)
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:

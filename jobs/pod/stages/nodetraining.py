@@ -1,4 +1,4 @@
-"""The training steps of a node alone, in a sweep: run like a trial's, reported briefly enough for one message."""
+"""The training steps of a node alone, in a sweep: run like a trial's, with a report that fits into one message."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from . import training
 from .collective import BenchRun
 
 MOST_RANKS = 16
-MOST_TIMES = 40  # of a kind: sixteen GPUs are 28 KiB then
+MOST_TIMES = 40  # of each kind: sixteen GPUs are then 28 KiB
 MOST_TEXT = 600
 
 
 def train(alone: BenchRun, why: str) -> Dict[str, Any]:
-    """Run the steps on the GPUs of `alone`, or say `why` not; returns a trial's stage of training, shortened."""
+    """Run the steps on the GPUs of `alone`, or skip them because of `why`; return a shortened training stage."""
     steps = training.Training(alone.trial, alone.me, alone.watch, alone.barrier, alone.place, alone.archive)
     data = training.blank()
     data["skipped"] = why or None
@@ -25,7 +25,7 @@ def train(alone: BenchRun, why: str) -> Dict[str, Any]:
 
 
 def _thinned(value: Any) -> Any:
-    """Return a value in which no list is longer than MOST_TIMES: evenly chosen, in order."""
+    """Return a value with every list reduced to MOST_TIMES elements: evenly spaced, in order."""
     if isinstance(value, dict):
         return {key: _thinned(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 """Object storage evidence: one unsigned HEAD of the bucket; credentials are never read.
 
-A bucket that is there answers a stranger with 403 or 200, one that is not with 404 (docs.aws.amazon.com, S3 API:
-HeadBucket). Credentials are judged by their presence in the environment alone.
+To an unsigned request, an existing bucket answers 403 or 200, a missing one 404 (docs.aws.amazon.com, S3 API:
+HeadBucket). Only the presence of credentials in the environment is judged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 
 def reach(bucket: Mapping[str, Any], env: Mapping[str, str], watch: Watch) -> Dict[str, Any]:
-    """Ask for one bucket; returns what is known of it."""
+    """Query one bucket; return its facts."""
     data: Dict[str, Any] = {
         "uri": bucket["uri"],
         "endpoint": bucket["endpoint"] or None,
@@ -44,7 +44,7 @@ def reach(bucket: Mapping[str, Any], env: Mapping[str, str], watch: Watch) -> Di
         "error": None,
     }
     data["missing"] = [name for name in bucket["env"] if not env.get(name)]
-    if not bucket["uri"]:  # the bucket's name is in the environment, which is not read
+    if not bucket["uri"]:  # the bucket's name is in an environment variable, which is not read
         return data
     url = url_of(
         bucket["uri"], bucket["endpoint"] or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
@@ -70,7 +70,7 @@ def can_sign(names: Any, env: Mapping[str, str]) -> bool:
 
 
 def url_of(uri: str, endpoint: str) -> str:
-    """Return the URL of a bucket: path style below an endpoint, a host of its own at Amazon."""
+    """Return the URL of a bucket: path style below an endpoint, a separate host at Amazon."""
     match = re.match(r"s3://([^/]+)", uri)
     bucket = match.group(1) if match else ""
     if endpoint:
@@ -79,12 +79,12 @@ def url_of(uri: str, endpoint: str) -> str:
 
 
 def _ask(url: str, data: Dict[str, Any]) -> Optional[str]:
-    """Send one HEAD; fills status and region; returns why there was no answer."""
+    """Send one HEAD; fill status and region; return why there was no answer."""
     request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": "seatrial"})  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310  (http or https, checked before)
             data["status"], headers = answer.status, answer.headers
-    except urllib.error.HTTPError as refusal:  # an answer, too: the bucket was reached
+    except urllib.error.HTTPError as refusal:  # also an answer: the bucket was reached
         data["status"], headers = refusal.code, refusal.headers
         refusal.close()
     except (urllib.error.URLError, OSError, ValueError, ssl.SSLError) as error:

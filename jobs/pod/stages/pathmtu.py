@@ -1,9 +1,9 @@
-"""The largest packet that reaches a peer uncut: UDP with "don't fragment", and an echo over there.
+"""The largest unfragmented packet that reaches a peer: UDP with "don't fragment", and an echo at the peer.
 
-No rights are needed: IP_MTU_DISCOVER=PROBE sends the mark and ignores what the kernel believes (ip(7)), IP_MTU reports
-what it believes. Three answers matter: the full packet arrives; a smaller one does, and the network said so (ICMP
-"fragmentation needed": TCP adapts); a smaller one does, and no router reports it: a black hole, where connections open
-and then hang.
+No permissions are needed: IP_MTU_DISCOVER=PROBE sets the flag and ignores the kernel's cached path MTU (ip(7)), IP_MTU
+reads it. There are three results. The full packet arrives. A smaller one does, and a router reports it (ICMP
+"fragmentation needed": TCP adapts). Or a smaller one does, and no router reports it: a black hole, where connections
+open and then hang.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 import time
 from typing import Any, Callable, Dict
 
-# linux/in.h and linux/in6.h; Python's socket module has not all of them in 3.8
+# linux/in.h and linux/in6.h; Python 3.8's socket module lacks some of them
 IP_MTU_DISCOVER, IP_MTU, IPV6_MTU_DISCOVER, IPV6_MTU = 10, 14, 23, 24
 PMTUDISC_DO, PMTUDISC_PROBE = 2, 3
 HEADERS: Dict[int, int] = {socket.AF_INET: 28, socket.AF_INET6: 48}  # IP and UDP
@@ -28,7 +28,7 @@ _HEAD = struct.Struct("!8s8sIH")  # mark, token, number, size
 
 
 class Echo:
-    """Answers every probe of this run with a short packet that says how long it was."""
+    """A server that answers every probe of this run with a short packet containing the received length."""
 
     def __init__(self, host: str, token: bytes) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -54,7 +54,7 @@ class Echo:
                     mark, token, number, _ = _HEAD.unpack_from(packet)
                     if mark == MARK and token == self._token:
                         self._line.sendto(_HEAD.pack(MARK, token, number, len(packet)), sender)
-                except OSError:  # silence, or an answer that could not be sent
+                except OSError:  # a timeout, or an answer that could not be sent
                     continue
 
 
@@ -73,7 +73,7 @@ def measure(record: Dict[str, Any], address: str, port: int, token: bytes, stopp
             return
         low, high = SMALLEST[family], first
         learned = probe.believed()
-        if learned < high:  # the network says what fits: then that is tried first
+        if learned < high:  # a router has reported the path MTU: try it first
             high = learned + 1
             low = learned if probe.passes(learned) else low
         while high - low > 1 and not stopped():
@@ -87,7 +87,7 @@ def measure(record: Dict[str, Any], address: str, port: int, token: bytes, stopp
 
 
 class _Probe:
-    """Sends packets of an exact size."""
+    """A sender of packets of an exact size."""
 
     def __init__(self, family: int, address: str, port: int, token: bytes) -> None:
         self._family, self._address, self._port, self._token = family, address, port, token
@@ -108,14 +108,14 @@ class _Probe:
         return line
 
     def believed(self) -> int:
-        """Return the MTU of the path as the kernel knows it now: the interface's, until ICMP has said less."""
+        """Return the kernel's current path MTU: the interface's, until ICMP has reported less."""
         with self._open(PMTUDISC_DO) as line:
             if self._family == socket.AF_INET6:
                 return line.getsockopt(socket.IPPROTO_IPV6, IPV6_MTU)
             return line.getsockopt(socket.IPPROTO_IP, IP_MTU)
 
     def passes(self, size: int, tries: int = TRIES) -> bool:
-        """Say whether a packet of `size` bytes, headers included, is answered."""
+        """Return whether a packet of `size` bytes, headers included, is answered."""
         room = size - HEADERS[self._family]
         for _ in range(tries):
             self._number += 1
@@ -124,9 +124,9 @@ class _Probe:
                 self._line.send(head.ljust(room, b"\0"))
                 if self._answered(room):
                     return True
-            except ConnectionRefusedError:  # it is missing
+            except ConnectionRefusedError:  # ICMP: the port is closed
                 continue
-            except OSError:  # too long for the interface, or ICMP has just said so
+            except OSError:  # larger than the interface's MTU, or than ICMP has just reported
                 continue
         return False
 
@@ -145,12 +145,12 @@ class _Probe:
                 return bool(_HEAD.unpack_from(packet)[2] == self._number & 0xFFFFFFFF)
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         self._line.close()
 
 
 def token_of(run: str) -> bytes:
-    """Return the eight bytes by which probes of a run know each other."""
+    """Return the eight bytes by which probes of a run recognise each other."""
     import hashlib  # noqa: PLC0415  (only here)
 
     return hashlib.sha256(run.encode()).digest()[:8]

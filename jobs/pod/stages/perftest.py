@@ -1,8 +1,8 @@
 """RDMA writes between neighbouring ranks, before NCCL: perftest's ib_write_bw from each NIC to the peer's, both ways.
 
-One write at a time crosses a pair of ranks, so that a NIC has its link to itself. The ranks agree through the
-rendezvous's connections: who receives starts the program on a port that the kernel picked and posts it, who sends
-measures. With EFA, whose NICs have no such writes, fi_pingpong of libfabric shows whether messages pass; it measures
+Only one write at a time runs between a pair of ranks, so that each NIC has the full link. The ranks coordinate through
+the rendezvous's connections. The receiver starts the program on a port that the kernel chose and sends its number; the
+sender measures. With EFA, whose NICs lack such writes, libfabric's fi_pingpong tests whether messages pass; it measures
 no bandwidth.
 """
 
@@ -22,13 +22,13 @@ from .rendezvous import Rendezvous
 
 TOPIC, MEET = "perftest", "perftest.meet"
 HOST = "host"
-OFFER_S = 15.0  # for the other rank to come from the stage before
-LISTEN_S, READY_S = 8.0, 20.0  # for the program to listen; for the other rank to come from the last write, and say so
+OFFER_S = 15.0  # for the other rank to finish the previous stage
+LISTEN_S, READY_S = 8.0, 20.0  # for the program to listen; for the other rank to finish the last write and report it
 END_S = 3.0
 
 
 class Write(NamedTuple):
-    """One write: from the sender's NIC to the receiver's, each with its GPU where GPU memory is written."""
+    """One write: from the sender's NIC to the receiver's, each with its GPU if GPU memory is written."""
 
     sender: int
     receiver: int
@@ -37,7 +37,7 @@ class Write(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """What both ranks call it."""
+        """The topic under which both ranks exchange messages."""
         return "%s.%d.%s.%s" % (TOPIC, self.sender, self.nics[0], self.memory)
 
 
@@ -47,7 +47,7 @@ def blank() -> Dict[str, Any]:
 
 
 def pairs(mine: Sequence[str], theirs: Sequence[str]) -> Tuple[List[Tuple[str, str]], List[str]]:
-    """Return which NICs are a rail: those of one name, or by their order where as many have others; and who is left."""
+    """Return the NIC pairs that form rails, and the unpaired NICs; pair by name, or by order if no name is shared."""
     if len(mine) == len(theirs) and not set(mine) & set(theirs):
         return list(zip(mine, theirs)), []
     both = [name for name in mine if name in theirs]
@@ -55,7 +55,7 @@ def pairs(mine: Sequence[str], theirs: Sequence[str]) -> Tuple[List[Tuple[str, s
 
 
 def edges(rank: int, nodes: int) -> List[Tuple[int, int]]:
-    """Return this rank's pairs of neighbours in the order of all: first (0, 1), (2, 3), ..., then (1, 2), ..."""
+    """Return this rank's pairs of neighbours in the common order: first (0, 1), (2, 3), ..., then (1, 2), ..."""
     known = [(low, low + 1) for low in (rank - 1, rank) if low >= 0 and low + 1 < nodes]
     return sorted(known, key=lambda edge: edge[0] % 2)
 
@@ -71,14 +71,14 @@ class Perftest:
         program: Program,
         paths: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Prepare; `paths`: how near each GPU is to each NIC, as the topology stage has found."""
+        """Prepare; `paths`: the distance of each GPU to each NIC, from the topology stage."""
         self.rendezvous, self.barrier, self.asked, self.paths = rendezvous, barrier, asked, paths
         self.me, self.watch, self.program = rendezvous.me.rank, rendezvous.watch, program
         self.gpu: List[str] = []
         self.ends = 0.0
 
     def run(self, data: Dict[str, Any]) -> str:
-        """Fill the `perftest` stage's data; a missing program is an answer, not an error."""
+        """Fill the `perftest` stage's data; a missing program is a result, not an error."""
         self.ends = time.monotonic() + min(self.asked["limit_s"], self.watch.left())
         program = self.program
         data.update(tool=program.name, found=bool(program.path), nics=program.labels)
@@ -94,7 +94,7 @@ class Perftest:
             for write in self._planned(data, edge, offer):
                 if not self._one(data, write):
                     break
-        # Who is through waits for the others: their writes share links with the collectives.
+        # A rank that has finished waits for the others: their writes share links with the collectives.
         self.barrier.through(TOPIC, self.ends + SPARE_S - time.monotonic())
         if not program.path:
             return "skipped"
@@ -102,13 +102,13 @@ class Perftest:
         return "failed" if wrong else "ok"
 
     def _planned(self, data: Dict[str, Any], edge: Tuple[int, int], own: Mapping[str, Any]) -> Iterator[Write]:
-        """Yield the writes between this rank and a neighbour: what both have, in the order that both make of it."""
+        """Yield the writes between this rank and a neighbour: those that both support, in the same order on both."""
         other = sum(edge) - self.me
         if not own["found"]:
             return
         theirs = self.barrier.posted(TOPIC, other, max(0.0, min(OFFER_S, self._left())))
         if theirs is None or theirs.get("found") is not True:
-            why = "it has no %s" % self.program.name if theirs else "it did not say which NICs it has"
+            why = "it has no %s" % self.program.name if theirs else "it did not report its NICs"
             data["left_out"].append({"peer": other, "why": why})
             return
         named = [str(label)[:40] for label in theirs.get("nics") or [] if isinstance(label, str)][:MOST_NICS]
@@ -118,10 +118,10 @@ class Perftest:
             data["left_out"].append({"peer": other, "why": "no NIC of this name on both: %s" % ", ".join(left)[:TEXT]})
         if not rails:
             return
-        # Only now does it listen: this rank, or the other, may have been busy with another neighbour for a minute.
+        # It is ready only from now on: this rank, or the other, may have been busy with another neighbour for a minute.
         self.barrier.post(other, MEET, {"here": True})
         if self.barrier.posted(MEET, other, max(0.0, self._left())) is None:
-            data["left_out"].append({"peer": other, "why": "it was not through with its other neighbour in time"})
+            data["left_out"].append({"peer": other, "why": "it had not finished with its other neighbour in time"})
             return
         close = [own["gpu"], [label for label in theirs.get("gpu") or [] if isinstance(label, str)]]
         ordered = close if self.me < other else close[::-1]
@@ -139,7 +139,7 @@ class Perftest:
     # -- one write
 
     def _one(self, data: Dict[str, Any], write: Write) -> bool:
-        """Send or receive; False where the other rank does not take part any more, or the time is up."""
+        """Send or receive; return False if the other rank no longer takes part, or the time is over."""
         sends = write.sender == self.me
         other = write.receiver if sends else write.sender
         if self._left() < self.asked["seconds"]:
@@ -170,11 +170,11 @@ class Perftest:
             parts = [str(each.get("error") or "")[:TEXT] for each in (record, ready, end or {})]
             record["error"] = plain("; ".join(filter(None, dict.fromkeys(parts))) or "the other rank did not listen")
             if end is None or end.get("stopped") is True or self.watch.stopped():
-                record["error"] = "a pod was to end, or gone"  # which takes the other's program with it
+                record["error"] = "a pod was terminating, or gone"  # this also terminates the other rank's program
         return True
 
     def _receive(self, write: Write, words: Sequence[str]) -> None:
-        """Start the program, say where it listens, and end it when the sender is through."""
+        """Start the program, send its port, and stop it when the sender has finished."""
         over, port, limit_s = threading.Event(), _free_port(), min(self.asked["seconds"] + SPARE_S, self._left())
         answers: List[command.Answer] = []
 
@@ -191,7 +191,7 @@ class Perftest:
         ready = {"port": port, "far": self.program.far(write.nics[1])} if listening else {"error": "it does not listen"}
         self.barrier.post(write.sender, write.topic, ready)
         if listening and self.barrier.posted(write.topic, write.sender, limit_s) is not None:
-            server.join(END_S)  # it prints what it has seen, and ends by itself
+            server.join(END_S)  # it prints its results, and exits by itself
         over.set()
         server.join(END_S)
         error = said(answers[0]) if answers and answers[0].exit != 0 else ""
@@ -222,9 +222,9 @@ class Perftest:
 
 
 def nearest(paths: Sequence[Mapping[str, Any]], nic: str) -> Optional[int]:
-    """Return the GPU that a NIC shares a PCIe switch with, the nearest and first; None without one.
+    """Return the nearest and first GPU that shares a PCIe switch with a NIC; None without one.
 
-    Elsewhere the CPU's root complex is between them, whose rate is not the port's.
+    Otherwise the CPU's root complex is in between, and its rate differs from the port's.
     """
     order = {"PIX": 0, "PXB": 1}
     near = [(order[each["path"]], int(each["gpu"])) for each in paths if each["nic"] == nic and each["path"] in order]
@@ -232,14 +232,14 @@ def nearest(paths: Sequence[Mapping[str, Any]], nic: str) -> Optional[int]:
 
 
 def _free_port() -> int:
-    """Return a port that the kernel has free: NCCL listens on such ones, too (stages/transfer.py)."""
+    """Return a port that the kernel has free: NCCL listens on such ports, too (stages/transfer.py)."""
     with socket.socket() as line:
         line.bind(("", 0))
         return int(line.getsockname()[1])
 
 
 def listens(port: int) -> bool:
-    """Say whether something listens on a port; a connection would be taken for the sender's."""
+    """Return whether a process listens on a port, without connecting, which would start the measurement."""
     ending = re.compile(r"^\s*\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A " % port, re.MULTILINE)
     tables = (content(path, 1 << 20).decode("ascii", "replace") for path in ("/proc/net/tcp", "/proc/net/tcp6"))
     return any(ending.search(table) for table in tables)

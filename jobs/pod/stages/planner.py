@@ -1,4 +1,4 @@
-"""The pure planner of a sweep (sweep/), in terms of its agents' and the trial's messages."""
+"""The pure planner of a sweep (sweep/), adapted to the messages of agents and trial."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..sweep import decode, judgement, model, plan
 from ..sweep.model import Done, Fleet, Result, Rules
 from . import fleettest
 
-Answers = Dict[str, Dict[str, Any]]  # what the nodes of a test have sent
+Answers = Dict[str, Dict[str, Any]]  # the results of a test's nodes
 Nodes = Tuple[str, ...]
 
 MOST_RAILS = 32
-MOST_TEXT = 200  # characters of what a node says of itself
+MOST_TEXT = 200  # characters of a node's text
 PROGRESS = "round %(number)d of about %(rounds)d, %(pairs)d of about %(of_pairs)d pairs tested, %(at_fault)d at fault"
 PROGRESS += ", %(suspects)d suspects, about %(left_s)d s left"
 
 
 class Planner:
-    """Plans, joins results and decodes."""
+    """The planner of rounds, which also joins results and decodes faults."""
 
     def __init__(self) -> None:
         self.done = model.Done
@@ -31,19 +31,19 @@ class Planner:
         self.spare = decode.spare
 
     def fleet(self, nodes: Sequence[str], leaves: Dict[str, str], gone: Dict[str, str]) -> Fleet:
-        """Return a fleet of nodes in the order in which they are to be tested."""
+        """Return a fleet of nodes in test order."""
         return model.Fleet(tuple(nodes), {node: leaves[node] for node in nodes if node in leaves}, gone)
 
     def rules(self, limits: Dict[str, Any]) -> Rules:
-        """Return the rules that the trial gives, by name."""
+        """Return the rules of the trial, by name."""
         known = {name for name in model.Rules.__dataclass_fields__ if name in limits}
         return model.Rules(**{name: limits[name] for name in known})
 
     def result(self, nodes: Nodes, answers: Answers) -> Result:
-        """Join what the nodes of a test have answered; half of a result does not count.
+        """Join the results of a test's nodes; an incomplete result does not count.
 
-        A pod that is to end takes its test with it: its partner's program then fails, too, and proves nothing. A
-        malformed answer is no report of its node.
+        A terminating pod also ends its test: its partner's program then fails, too, and proves nothing. A malformed
+        answer counts as no report of its node.
         """
         answers = _read(answers)
         states = {node: answer.get("state") for node, answer in answers.items()}
@@ -62,7 +62,7 @@ class Planner:
             if state in states.values():
                 return self._result(outcome, reported, ())
         busbw = _number(lead.get("busbw"))
-        measured = busbw is not None or (len(nodes) == 1 and _whole(lead.get("products")))  # one GPU alone has no bus
+        measured = busbw is not None or (len(nodes) == 1 and _whole(lead.get("products")))  # one GPU has no busbw
         silent = {nodes[0]} if not measured and states.get(nodes[0]) == fleettest.MEASURED else set()
         silent |= {node for node, answer in answers.items() if not _says_all(answer)}
         if any(states.get(node) != fleettest.MEASURED for node in nodes) or silent:
@@ -74,7 +74,7 @@ class Planner:
         return model.Result(outcome, None, (), reported, at)
 
     def progress(self, fleet: Fleet, rules: Rules, history: Sequence[Done], round_s: Sequence[float]) -> str:
-        """Return how far the sweep is, for a person who waits; what is still to come is an estimate.
+        """Return the progress of the sweep as text; the rest is an estimate.
 
         `round_s` holds the seconds that each round of this run took.
         """
@@ -88,7 +88,7 @@ class Planner:
         return PROGRESS % dict(figures, at_fault=len(blame.findings))
 
     def restored(self, text: str) -> List[Done]:
-        """Return the rounds of a sweep that goes on, as the runner has packed them (zlib, base64)."""
+        """Return the rounds of a resumed sweep, as packed by the runner (zlib, base64)."""
         if not text:
             return []
         rows = json.loads(zlib.decompress(b64decode(text)).decode("utf-8"))
@@ -171,9 +171,9 @@ _FORMS: Dict[str, Tuple[str, Callable[[Any], bool]]] = {
 
 
 def _says_all(answer: Dict[str, Any]) -> bool:
-    """Return whether each node that measured reports its sums and its transport, too.
+    """Return whether each node that measured also reports its sums and its transport.
 
-    Silence about them is not a pass.
+    A missing report is not a pass.
     """
     if answer.get("state") != fleettest.MEASURED:
         return True
@@ -192,7 +192,7 @@ def _number(value: Any) -> Optional[float]:
 
 
 def printed(nodes: Nodes, result: Result, answers: Answers) -> Dict[str, Any]:
-    """Return a test as it is printed: the result, and the facts that explain it."""
+    """Return a test in printed form: the result, and the facts that explain it."""
     answers = _read(answers)
     row: Dict[str, Any] = {"nodes": list(nodes), "outcome": result.outcome}
     if result.busbw is not None:

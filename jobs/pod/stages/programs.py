@@ -1,7 +1,8 @@
 """The command line of a collective in this image: torch's launcher with the bench, or nccl-tests.
 
-`auto` takes torch where there is one: it needs neither sshd nor an operator. The real nccl-tests run on one node by
-themselves; over several nodes only with mpirun, with an MPIJob's workers (the first rank starts it for all).
+`auto` chooses torch if the image has it, because it needs neither sshd nor an operator. The real nccl-tests run
+standalone only on one node. Over several nodes they need mpirun and an MPIJob's workers (the first rank starts them for
+all).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ BINARIES = {
     "sendrecv": "sendrecv_perf",
     "broadcast": "broadcast_perf",
 }
-# Where images keep them when they are not on PATH: built from source (/opt, /workspace), coreweave's, rccl-tests'.
+# Their directories in images if not on PATH: built from source (/opt, /workspace), coreweave's, rccl-tests'.
 FOLDERS = (
     "/opt/nccl-tests/build",
     "/opt/nccl_tests/build",
@@ -39,7 +40,7 @@ FORWARDED = ("NCCL_", "RCCL_", "UCX_", "FI_", "OFI_")
 
 
 class Plan:
-    """The start of one collective on this rank; `argv` is None where another rank starts it for this one."""
+    """The start of one collective on this rank; `argv` is None if another rank starts it for this one."""
 
     def __init__(self, program: str, argv: Optional[List[str]], env: Optional[Dict[str, str]] = None) -> None:
         self.program, self.argv, self.env = program, argv, env or {}
@@ -68,7 +69,7 @@ def plan(
 
 
 def _conventions(trial: Trial, me: Identity) -> Dict[str, str]:
-    """Return the variables by which torchrun needs no options, as a job of the user's own has them (job_spec.py)."""
+    """Return the variables with which torchrun needs no options, as a user's own job has them (job_spec.py)."""
     if trial.launcher not in ("indexed", "mpijob"):
         return {}  # an operator sets its own
     values = (trial.nodes, trial.ranks_per_node, me.rank, trial.peers[0], trial.master_port)
@@ -77,7 +78,7 @@ def _conventions(trial: Trial, me: Identity) -> Dict[str, str]:
 
 
 def training(trial: Trial, me: Identity, env: Mapping[str, str], archive: str) -> Tuple[Optional[List[str]], str]:
-    """Return the words that start this node's ranks of the training steps, or why they cannot be started."""
+    """Return the command line that starts this node's ranks of the training steps, or why they cannot be started."""
     launcher, asked = torch_launcher(env), trial.training
     if launcher is None or asked is None:
         return None, NO_TORCH
@@ -87,7 +88,7 @@ def training(trial: Trial, me: Identity, env: Mapping[str, str], archive: str) -
 
 
 def torch_launcher(env: Mapping[str, str]) -> Optional[List[str]]:
-    """Return the words that start torchrun, or None where the image has no torch."""
+    """Return the command line of torchrun; None if the image has no torch."""
     program = shutil.which("torchrun", path=env.get("PATH"))
     if program:
         return [program]
@@ -99,13 +100,13 @@ def torch_launcher(env: Mapping[str, str]) -> Optional[List[str]]:
 
 
 def find(name: str, env: Mapping[str, str]) -> Optional[str]:
-    """Return the path of a program, on PATH or where images keep nccl-tests."""
+    """Return the path of a program, on PATH or in the usual directories of nccl-tests."""
     path = os.pathsep.join((env.get("PATH", ""), *FOLDERS))
     return shutil.which(name, path=path)
 
 
 def rendezvous(trial: Trial, me: Identity, *, alone: bool = False) -> List[str]:
-    """Return torchrun's static rendezvous; a node alone meets at its own address."""
+    """Return torchrun's static rendezvous; a single node uses its own address."""
     return [
         "--nnodes=%d" % (1 if alone else trial.nodes),
         "--nproc-per-node=%d" % trial.ranks_per_node,
@@ -148,6 +149,6 @@ def _nccl_tests(
     forwarded = sorted({*chosen["env"], *(name for name in env if name.startswith(FORWARDED))} | {"NCCL_DEBUG_FILE"})
     for name in [*forwarded, *(name for name in ("PATH", "LD_LIBRARY_PATH") if name in env)]:
         head += ["-x", name]
-    # As the MPI Operator sets it for its own launcher (pkg/controller/mpi_job_controller.go).
+    # The setting of the MPI Operator for its own launcher (pkg/controller/mpi_job_controller.go).
     rsh = {"OMPI_MCA_orte_keep_fqdn_hostnames": "true", "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10"}
     return Plan("nccl-tests", [*head, binary, *options, "-g", "1"], rsh), ""

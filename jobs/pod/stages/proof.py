@@ -19,5 +19,5 @@ def code(token: str, role: str, challenge: str, about: str) -> str:
 
 
 def same(given: Any, expected: str) -> bool:
-    """Compare without telling by the time it takes how much is right."""
+    """Compare in constant time."""
     return isinstance(given, str) and hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())

@@ -1,4 +1,4 @@
-"""RDMA writes of a sweep's pair, rail by rail: where a node is in doubt, a slow link differs from slow NCCL."""
+"""RDMA writes of a sweep's pair, rail by rail, to distinguish a slow link from slow NCCL on a suspect node."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from .rdmaprogram import SPARE_S, Program, read
 
-READY_S = 20.0  # for the other side's program to listen
+READY_S = 20.0  # for the peer's program to listen
 NOT_YET = b"Couldn't connect to"
 
 
 class ByRail:
-    """The writes of two nodes of a sweep, rail by rail: one waits for each on a port that both know, one measures.
+    """The writes of two nodes of a sweep, rail by rail: one side serves each on an agreed port, the other measures.
 
-    Nothing but the coordinator connects the two. So what fails ends them: else one would wait for another NIC than the
-    other writes from. The second way is the same run with the roles of the data exchanged (`--reversed`).
+    Only the coordinator connects the two, so the first failure ends the writes: otherwise the sides could use different
+    NICs. The second direction is the same run with exchanged data roles (`--reversed`).
     """
 
     def __init__(self, program: Program, labels: Sequence[str], port: int, over: Callable[[], bool]) -> None:
@@ -23,14 +23,14 @@ class ByRail:
         self.limit_s = program.seconds + SPARE_S
 
     def serve(self) -> None:
-        """Be written to, and write, until the other side is through or fails."""
+        """Serve each write in both directions until the peer has finished or fails."""
         for label, way in self._runs():
             words = [*self.program.words(label), *way, "-p", self.port]
             if self.program.run(words, label, READY_S + self.limit_s, self.over).exit != 0:
                 return
 
     def measure(self, address: str) -> Dict[str, List[float]]:
-        """Return by NIC what went to the other node and what came, in Gb/s, as far as it was measured."""
+        """Return the measured rates by NIC, to the other node and from it, in Gb/s."""
         values: Dict[str, List[float]] = {}
         for label, way in self._runs():
             value = self._value([*self.program.words(label), *way, "-p", self.port, address], label)
@@ -44,7 +44,7 @@ class ByRail:
         return ((label, way) for label in known for way in ([], ["--reversed"]))
 
     def _value(self, words: Sequence[str], label: str) -> Optional[float]:
-        """Run it as soon as the other side listens."""
+        """Run the measurement as soon as the peer listens."""
         until = time.monotonic() + READY_S
         while not self.over():
             answer = self.program.run(words, label, self.limit_s, self.over)

@@ -1,11 +1,11 @@
-"""RDMA evidence: this pod's devices and their ports, read from sysfs, which needs no tool and no rights.
+"""RDMA evidence: this pod's devices and their ports, read from sysfs, which needs no tool and no permissions.
 
-sysfs shows every device of the *node* in a pod without its own RDMA namespace: what the pod may use are the `uverbs`
-files below /dev/infiniband. Both are reported; the profile says what is expected.
+sysfs shows every device of the *node* in a pod without its own RDMA namespace. The pod may use only those with a
+`uverbs` file below /dev/infiniband. Both are reported; the profile has the expectation.
 
-Only where sysfs shows no device at all is `ibv_devinfo` asked, if the image has it: rdma-core may know better. Its text
-is stable over the years (rdma-core libibverbs/examples/devinfo.c): blocks that start with `hca_id:`, ports inside them
-that start with `port:`, `name: value` lines in both.
+`ibv_devinfo` is called only if sysfs shows no device and the image has it: rdma-core may find more. Its text is stable
+(rdma-core libibverbs/examples/devinfo.c): blocks that start with `hca_id:`, ports inside them that start with `port:`,
+`name: value` lines in both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import command
 from .files import first_line, names_in, whole
 
 TIMEOUT_S = 10.0
-# 4 lanes of each signalling rate (ibv_port_attr.active_width and active_speed; rdma-core prints them in words).
+# Gb/s of 4 lanes by signalling rate (ibv_port_attr.active_width and active_speed; rdma-core prints them in words).
 LANES = {"1X": 1, "2X": 2, "4X": 4, "8X": 8, "12X": 12}
 
 
@@ -33,7 +33,7 @@ def devinfo(env: Mapping[str, str]) -> List[Dict[str, Any]]:
 
 
 def devinfo_ports(text: str) -> List[Dict[str, Any]]:
-    """Read the text of `ibv_devinfo -v`."""
+    """Parse the text of `ibv_devinfo -v`."""
     ports: List[Dict[str, Any]] = []
     device: Dict[str, str] = {}
     port: Dict[str, str] = {}
@@ -88,9 +88,9 @@ def _rate(port: Mapping[str, str]) -> Any:
 MAX_PORTS = 256
 MAX_GIDS = 256
 SHOWN_GIDS = 8
-MAX_PKEYS = 128  # mlx5's table (docs.nvidia.com, MLNX_OFED: up to 128 P_Keys a port)
-# Counters that show that traffic passed or that the link hurts
-# (docs.kernel.org, ABI sysfs-class-infiniband; mlx5's hw_counters; EFA's byte counters).
+MAX_PKEYS = 128  # the size of mlx5's table (docs.nvidia.com, MLNX_OFED: up to 128 P_Keys a port)
+# Counters of traffic and of link errors (docs.kernel.org, ABI sysfs-class-infiniband; mlx5's hw_counters; EFA's byte
+# counters).
 TRAFFIC = "port_xmit_data port_rcv_data tx_bytes rx_bytes rdma_write_bytes rdma_read_bytes".split()
 WATCHED = (
     TRAFFIC
@@ -142,7 +142,7 @@ def counters(root: str = "/") -> Dict[str, int]:
 
 
 def difference(before: Dict[str, int], after: Dict[str, int]) -> Dict[str, int]:
-    """Return the changes; a counter that was reset in between is left out."""
+    """Return the changes; a counter that was reset in between is omitted."""
     return {name: after[name] - before[name] for name in sorted(after) if after[name] > before.get(name, after[name])}
 
 
@@ -159,7 +159,7 @@ def _counters(folder: str) -> Dict[str, int]:
 
 
 def _usable(root: str, uverbs: List[str]) -> Dict[str, bool]:
-    """Say of each device whether its `uverbs` file was given to this pod; sysfs maps one to the other."""
+    """Return for each device whether this pod was given its `uverbs` file; sysfs maps one to the other."""
     verbs = os.path.join(root, "sys/class/infiniband_verbs")
     owner = {name: first_line(os.path.join(verbs, name, "ibdev")) for name in _list(verbs)[0]}
     return {device: name in uverbs for name, device in owner.items() if device}
@@ -195,13 +195,14 @@ def _port(devices: str, name: str, port: str) -> Dict[str, Any]:
 
 
 def gids(root: str, name: str, port: int) -> List[Dict[str, Any]]:
-    """Return the whole GID table of a port, as far as it is set."""
+    """Return the non-empty entries of a port's GID table."""
     return _gids(os.path.join(root, "sys/class/infiniband", name, "ports", str(port)))
 
 
 def lets_through(spec: str, name: str, port: object = None) -> bool:
-    """Return whether an interface list of NCCL names a device: '^' excludes, '=' wants whole names, ':1' one port.
+    """Return whether an interface list of NCCL includes a device.
 
+    '^' excludes, '=' requires exact names, ':1' selects a port.
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca
     """
     exclude = spec.startswith("^")
@@ -217,7 +218,7 @@ def lets_through(spec: str, name: str, port: object = None) -> bool:
 
 
 def _gids(folder: str) -> List[Dict[str, Any]]:
-    """Return the entries of the GID table that hold one, with their type and interface (RoCE)."""
+    """Return the non-empty entries of the GID table, with their type and interface (RoCE)."""
     gids = []
     for index in _list(os.path.join(folder, "gids"))[0][:MAX_GIDS]:
         gid = first_line(os.path.join(folder, "gids", index)) or ""

@@ -1,6 +1,6 @@
 """The image's programs that test RDMA: ib_write_bw of perftest, and with EFA fi_pingpong of libfabric.
 
-Which NICs they may use, how they are called, where they run, and what they print: untrusted, so bounded, and without
+Defines their usable NICs, command lines and CPU placement, and parses their output: untrusted, so bounded, and without
 credentials.
 """
 
@@ -22,20 +22,20 @@ GPU_FLAGS = {"nvidia": "--use_cuda", "amd": "--use_rocm"}  # of a perftest that 
 DMABUF = "--use_cuda_dmabuf"
 PEERMEM = ("sys/module/nvidia_peermem", "sys/module/nv_peer_mem")
 MOST_NICS = 32  # of p5 (AWS: EFA interfaces of an instance)
-SPARE_S = 15.0  # added to a write test's duration: the program's own second of waiting, memory, CUDA
+SPARE_S = 15.0  # added to a write test's duration: the program's initial second of waiting, memory, CUDA
 HELP_S = 10.0
 MAX_BYTES, TEXT = 64 << 10, 300
-# Four queue pairs of 1 MiB: one alone does not fill 400 Gb/s everywhere (linux-rdma/perftest#252, its maintainers).
+# Four queue pairs of 1 MiB: a single one does not reach 400 Gb/s everywhere (linux-rdma/perftest#252, its maintainers).
 QUEUE_PAIRS, SIZE = "4", str(1 << 20)
 ROW = re.compile(r"(?:^|\s)(\d+)\s+(\d+)\s+(\d+\.\d+)\s+(\d+\.\d+)\s+(\d+\.\d+)\s*$")
 UNIT = re.compile(r"BW average\[(\w+)/sec\]")
 GBIT_S = {"Gb": 1.0, "MB": 8 * (1 << 20) / 1e9, "MiB": 8 * (1 << 20) / 1e9}  # its MB is 2^20 bytes (--report_gbits)
 PINGED = re.compile(r"^\w+\s+\d+\s+=\d+\s+\S+\s+\S+\s+[\d.]+\s+[\d.]+\s+[\d.]+\s*$")
-# What the programs print besides an error: the table, the frame and the settings of the test, and that clocks vary.
+# Output other than errors: the table, the frame and the settings of the test, and the note that clocks vary.
 NO_ERROR = re.compile(
     r"^[-*\s]*$|Waiting for client|BW Test|#bytes|^[\w#*./ \t-]{1,40}\s: |address:|GID: |Conflicting CPU"
 )
-LONGEST_LINE = 300  # of what is read: none of theirs is longer
+LONGEST_LINE = 300  # of a parsed line: none of theirs is longer
 V2, MAPPED = re.compile(r"v2", re.IGNORECASE), "0000:0000:0000:0000:0000:ffff:"
 
 
@@ -48,12 +48,12 @@ class Nic(NamedTuple):
 
     @property
     def label(self) -> str:
-        """As the findings name it."""
+        """The port's name in findings."""
         return self.name if self.port == 1 else "%s:%d" % (self.name, self.port)
 
 
 def nics(layer: Optional[str], env: Mapping[str, str], root: str = "/") -> List[Nic]:
-    """Return the active ports of this link layer that the pod may use and that NCCL_IB_HCA does not leave out."""
+    """Return the active ports of this link layer that the pod may use and NCCL_IB_HCA does not exclude."""
     data = rdma.blank()
     rdma.read(data, root=root, env={})
     wanted = env.get("NCCL_IB_HCA") or ""
@@ -68,7 +68,7 @@ def nics(layer: Optional[str], env: Mapping[str, str], root: str = "/") -> List[
 
 
 def gid_index(root: str, port: Mapping[str, Any], env: Mapping[str, str]) -> Optional[int]:
-    """Return the GID that NCCL takes: that of its setting, else RoCE v2, of an IPv4 address where there is one."""
+    """Return the GID index that NCCL uses: that of its setting, else RoCE v2, preferably of an IPv4 address."""
     told = env.get("NCCL_IB_GID_INDEX", "")
     if told.isdigit():
         return int(told)
@@ -85,7 +85,7 @@ class Program:
         self.layer: Optional[str] = asked["layer"] or None
         self.name = WRITE if self.layer else PINGPONG
         self.seconds, self.watch, self.root = int(asked["seconds"]), watch, root
-        # CUDA numbers the GPUs as nvidia-smi does only with this setting (CUDA C++ programming guide).
+        # CUDA uses the GPU numbers of nvidia-smi only with this setting (CUDA C++ programming guide).
         self.env = dict(env, CUDA_DEVICE_ORDER="PCI_BUS_ID")
         self.path = shutil.which(self.name, path=env.get("PATH")) or ""
         self.nics = nics(self.layer, env, root) if self.path else []
@@ -93,13 +93,13 @@ class Program:
 
     @property
     def labels(self) -> List[str]:
-        """The NICs that may be tested; none without the program."""
+        """The usable NICs; none without the program."""
         return [nic.label for nic in self.nics]
 
     def gpu_memory(self, kind: str) -> List[str]:
-        """Return the options for a GPU's memory; nothing where it is not built so.
+        """Return the options for a GPU's memory; none if the program was built without them.
 
-        Nor where it can only ask a module that the node does not have: NCCL registers such memory as a dma-buf.
+        None either if it supports only a kernel module that the node lacks: NCCL registers such memory as a dma-buf.
         """
         flag = GPU_FLAGS.get(kind, "")
         if not self.path or self.name != WRITE:
@@ -120,14 +120,14 @@ class Program:
         words = [self.path, "-d", nic.name, "-i", str(nic.port), "-F", "--report_gbits"]
         words += ["-q", QUEUE_PAIRS, "-s", SIZE, "-D", "%d" % self.seconds]
         words += ["-x", str(nic.gid_index)] if nic.gid_index is not None else []
-        # What NCCL would write with: the same traffic class and level meet the same queues of the switches.
+        # NCCL's own settings: the same traffic class and level use the same switch queues.
         for name, flag in (("NCCL_IB_TC", "--tclass"), ("NCCL_IB_SL", "-S"), ("NCCL_IB_PKEY", "--pkey_index")):
             if self.env.get(name, "").isdigit():
                 words += [flag, self.env[name]]
         return words
 
     def run(self, words: Sequence[str], label: str, limit_s: float, over: Callable[[], bool]) -> command.Answer:
-        """Run the program near its NIC: its buffer lies in the memory of the CPUs that it may use."""
+        """Run the program near its NIC: its buffer is in the memory of the CPUs that it may use."""
         before = os.sched_getaffinity(0)
         try:
             os.sched_setaffinity(0, (before & self._near(label)) or before)
@@ -136,7 +136,7 @@ class Program:
             os.sched_setaffinity(0, before)
 
     def far(self, label: str) -> bool:
-        """Say whether this pod may use no CPU near the NIC: its buffer is then in the other socket's memory."""
+        """Return whether this pod may use no CPU near the NIC: its buffer is then in the other socket's memory."""
         near = self._near(label)
         return bool(near) and not near & os.sched_getaffinity(0)
 
@@ -163,12 +163,12 @@ def read(text: str) -> Optional[float]:
 
 
 def lines_of(text: str) -> List[str]:
-    """Return the lines that are short enough to be read."""
+    """Return the lines within the length limit."""
     return [line for line in text.splitlines() if len(line) <= LONGEST_LINE]
 
 
 def said(answer: command.Answer) -> str:
-    """Return what a program says of its failure: its errors, without the frame of the test and its settings."""
+    """Return a program's error messages, without the frame of the test and its settings."""
     lines = lines_of((answer.err + b"\n" + answer.out).decode("utf-8", "replace"))
     errors = [" ".join(line.split()) for line in lines if not NO_ERROR.search(line) and not ROW.search(line)]
     return "; ".join([*([answer.error] if answer.error else []), *dict.fromkeys(errors)])
@@ -180,5 +180,5 @@ def plain(text: str) -> str:
 
 
 def pinged(text: str) -> bool:
-    """Say whether fi_pingpong's table has a row: its messages went there and back."""
+    """Return whether fi_pingpong's table has a row: its messages made the round trip."""
     return any(map(PINGED.search, lines_of(text)))

@@ -1,7 +1,7 @@
-"""Rendezvous evidence: every pair of ranks opens MASTER_PORT, both ways, and the right pod must answer.
+"""Rendezvous evidence: every pair of ranks connects to MASTER_PORT, both ways, and the right pod must answer.
 
-Every rank listens from its start and dials each peer as soon as its name resolves. The listening socket is closed for
-good before this rank reports success to the others: torchrun takes the same port right after.
+Every rank listens from its start and connects to each peer as soon as its name resolves. The listening socket is closed
+for good before this rank reports success to the others: torchrun uses the same port immediately afterwards.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .deadline import Watch
 from .messages import HELLO_TIMEOUT_S, REFUSED, NoAnswerError, Peer, connect, serve
 from .spec import Identity, Trial
 
-CONNECT_TIMEOUT_S = 3.0  # a SYN that is dropped is sent again after 1 s: two tries
+CONNECT_TIMEOUT_S = 3.0  # a dropped SYN is retransmitted after 1 s: two attempts
 UNKNOWN = "its name did not resolve"
 
 
 class Rendezvous:
-    """All connections of this rank: who was reached, who came in, and the channels that stay open."""
+    """All connections of this rank: outgoing, incoming, and the channels that stay open."""
 
     def __init__(self, trial: Trial, me: Identity, watch: Watch) -> None:
         self.trial, self.me, self.watch = trial, me, watch
@@ -33,7 +33,7 @@ class Rendezvous:
         self.listening = False
         self.listen_error: Optional[str] = None
         self.records = {index: self._blank(index) for index in range(trial.nodes) if index != me.rank}
-        self._met: Dict[int, float] = {}  # when a peer was first heard of
+        self._met: Dict[int, float] = {}  # when a peer was first connected
         self._closing = threading.Event()
         self._wake = socket.socketpair()
         self._acceptor: Optional[threading.Thread] = None
@@ -47,7 +47,7 @@ class Rendezvous:
     # -- listening -------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Listen on MASTER_PORT: on the pod's own address, or on all where that is not known here."""
+        """Listen on MASTER_PORT: on the pod's own address, or on all if that is unknown."""
         problem: Optional[OSError] = None
         for host in [self.me.pod_ip] * bool(self.me.pod_ip) + [""]:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -60,7 +60,7 @@ class Rendezvous:
                 problem = problem or error
                 listener.close()
                 if error.errno == errno.EADDRINUSE:
-                    break  # another process has it: the wildcard would hide that process
+                    break  # another process uses the port: listening on the wildcard address would hide that
                 continue
             self.listening = True
             serving = (listener, self._welcome, self._room, self._closing, self._wake[0])
@@ -70,7 +70,7 @@ class Rendezvous:
         self.listen_error = "cannot listen on port %d: %s" % (self.trial.master_port, problem and problem.strerror)
 
     def _welcome(self, line: socket.socket) -> None:
-        """Hear who came in; a peer stays connected, a stranger is closed unheard."""
+        """Read the hello of an incoming connection; keep that of a peer, close any other without an answer."""
         try:
             peer = Peer(line)
             try:
@@ -97,7 +97,7 @@ class Rendezvous:
             self._room.release()
 
     def close_port(self) -> None:
-        """Stop listening; returns when the port is free."""
+        """Stop listening; return when the port is free."""
         self._closing.set()
         if self._acceptor is not None and self._acceptor.is_alive():
             self._wake[1].send(b"!")
@@ -106,7 +106,7 @@ class Rendezvous:
     # -- dialling --------------------------------------------------------------------------------------------------
 
     def dial(self, index: int, addresses: List[str]) -> None:
-        """Start connecting to a peer; goes on until it answers or the port is closed."""
+        """Start connecting to a peer; retry until it answers or the port is closed."""
         if index == self.me.rank:
             return
         with self.changed:
@@ -128,7 +128,7 @@ class Rendezvous:
             pause = min(1.0, pause * 1.5)
 
     def _greet(self, index: int, address: str) -> Optional[str]:
-        """Connect and shake hands once; return None or what went wrong."""
+        """Connect and shake hands once; return None or the error."""
         began, sent = time.monotonic(), time.time()
         try:
             peer = connect(address, self.trial.master_port, CONNECT_TIMEOUT_S)
@@ -162,7 +162,7 @@ class Rendezvous:
     # -- the outcome -----------------------------------------------------------------------------------------------
 
     def wait(self, settled: Callable[[], bool]) -> None:
-        """Wait until every pair has met, or cannot any more, or `settled` says that waiting is of no use."""
+        """Wait until every pair has connected or can no longer connect, or `settled` ends the wait."""
         began = time.monotonic()
         with self.changed:
             while not self.watch.stopped() and not settled():
@@ -171,30 +171,30 @@ class Rendezvous:
                 self.changed.wait(0.1)
 
     def _hopeful(self, record: Dict[str, Any], began: float) -> bool:
-        """Say whether this pair may still meet; `began` is when this rank started to wait."""
+        """Return whether this pair may still connect; `began` is when this rank started to wait."""
         trial, now = self.trial, time.monotonic()
         met = self._met.get(record["index"])
         waited = now - began
         if record["outbound"] and record["inbound"]:
             return False
         if met is not None and record["outbound"]:
-            # It exists but has not dialled us: perhaps its DNS is still slow. It reports when it gives up.
+            # The peer runs but has not connected to us: its DNS may be slow. It reports when it gives up.
             return bool(self.channels(record["index"])) and now - met < trial.dns_timeout_s + 2 * trial.port_timeout_s
         if met is not None:
             return min(waited, now - met) < trial.port_timeout_s
         if record["outbound_error"] == UNKNOWN:
-            return waited < min(2.0, trial.port_timeout_s)  # it may still come in by itself
+            return waited < min(2.0, trial.port_timeout_s)  # the peer may still connect to us
         if record["outbound_error"] == REFUSED:
-            return waited < trial.peer_wait_s  # its address is up, its container is not: an image is being pulled
+            return waited < trial.peer_wait_s  # its address exists, its container not yet: an image is pulled
         return waited < trial.port_timeout_s
 
     def met(self, index: int) -> Optional[float]:
-        """Return when (monotonic) a peer was first heard of, None if it was not."""
+        """Return when (monotonic) a peer first connected; None if it did not."""
         with self.changed:
             return self._met.get(index)
 
     def complaint(self) -> str:
-        """Return the first thing that is wrong, in words; empty when every pair has met."""
+        """Describe the first failed connection; '' when every pair has connected."""
         if self.listen_error:
             return self.listen_error
         for record in self.records.values():
@@ -210,9 +210,10 @@ class Rendezvous:
         return [channel for channel in both if channel is not None and channel.open]
 
     def keep_only_control(self) -> None:
-        """Close all but rank 0's own dials: their local port is not MASTER_PORT where torchrun will listen.
+        """Close all connections except rank 0's outgoing ones.
 
-        The dialling side closes first, so that the port's owner keeps no TIME_WAIT on it.
+        The local port of those is not MASTER_PORT, on which torchrun will listen. The connecting side closes first, so
+        that the port's owner keeps no TIME_WAIT on it.
         """
         if self.me.rank:
             for channel in self.outgoing.values():
@@ -245,14 +246,14 @@ class Rendezvous:
         }
 
     def _known(self, hello: Dict[str, Any]) -> Optional[int]:
-        """Return the peer's rank, or raise NoAnswerError for a stranger."""
+        """Return the peer's rank; raise NoAnswerError for another run."""
         rank = hello.get("rank")
         if hello.get("run") != self.trial.run or hello.get("kind") != "hello":
             raise NoAnswerError("another run")
         return rank if isinstance(rank, int) and rank in self.records else None
 
     def _require(self, hello: Dict[str, Any], index: int) -> None:
-        """Raise NoAnswerError unless it is this peer that answered."""
+        """Raise NoAnswerError unless this peer answered."""
         if hello.get("run") != self.trial.run:
             raise NoAnswerError("another run answers on this port")
         if hello.get("rank") != index:
@@ -264,7 +265,7 @@ class Rendezvous:
 
 
 def _ignore(_rank: int, _message: Dict[str, Any]) -> None:
-    """Hear nothing, until a barrier does."""
+    """Ignore messages until a barrier handles them."""
 
 
 def _text(value: Any) -> Optional[str]:

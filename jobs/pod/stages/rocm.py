@@ -1,7 +1,7 @@
-"""`rocm-smi --json` of each GPU, in the same shape as nvidia-smi's, so that one rule reads both.
+"""`rocm-smi --json` of each GPU, in the form of nvidia-smi's data, so that one rule reads both.
 
 Names of fields differ between ROCm releases ("Card series", "Card Series"; with and without a unit), so every value is
-looked up under all of them and whatever the case; a missing one is null. `amd-smi` answers where rocm-smi is gone.
+looked up under all of them, ignoring case; a missing one is null. `amd-smi` is used if rocm-smi is missing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ QUESTION = (
 
 
 def add_errors(gpus: List[Dict[str, Any]], root: str = "/") -> None:
-    """Add the uncorrectable errors that the driver has counted of each GPU since it was loaded.
+    """Add the uncorrectable errors of each GPU that the driver has counted since it was loaded.
 
     Null if none reports them.
 
     Each block of a GPU (umc: its memory) has a file with the lines "ue: 0" and "ce: 0" (docs.kernel.org, AMDGPU RAS
-    Support, "RAS Error Count sysfs Interface"). Corrected ones are how ECC works.
+    Support, "RAS Error Count sysfs Interface"). Corrected errors are normal with ECC.
     """
     for gpu in gpus:
         folder = os.path.join(root, "sys/bus/pci/devices", str(gpu.get("bus_id") or "").lower(), "ras")
@@ -77,7 +77,7 @@ def _gpu(index: int, fields: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _pages(fields: Dict[str, Any], word: str) -> Optional[bool]:
-    """Say whether memory pages wait for their retirement; null where rocm-smi says nothing of pages."""
+    """Return whether memory pages are pending retirement; null if rocm-smi does not report pages."""
     pages = {str(name).lower(): value for name, value in fields.items() if "page" in str(name).lower()}
     return any(word in name and _some(value) for name, value in pages.items()) if pages else None
 

@@ -1,7 +1,7 @@
-"""The probe's main program: the order of the stages, each with a limit, so that one that hangs is left behind.
+"""The probe's main program: the order of the stages, each with a time limit.
 
-Every stage runs in a thread with a time limit and fills a record that starts with all its keys: what a stage has found
-so far is printed even when it never ends, when the pod is terminated, and when the probe's own deadline comes.
+Every stage runs in a thread and fills a record that starts with all its keys. Its results so far are printed even if it
+never ends, when the pod is terminated, and at the probe's own deadline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Set
 
-# What only some trials need is imported where it begins: it takes as long as all the rest, in every pod.
+# Modules that only some trials need are imported on use: loading them takes as long as all the others.
 from seatrial.logs.reader import redact
 
 from . import children, collective, dns, gpus, host, network, payload, rdma, spec, topology
@@ -27,13 +27,13 @@ from .rendezvous import Rendezvous
 
 START_S, RUNTIME_S, RDMA_S, TOPOLOGY_S, NETWORK_S = 15.0, 100.0, 25.0, 35.0, 90.0
 STORAGE_S = 240.0
-ENDPOINTS_S = 40.0  # for all of them: they are tried at once
-DCGM_END_S = 15.0  # to end its host engine, and what runs below it
-PERFTEST_END_S = 45.0  # for the last write, and for the others to be through
+ENDPOINTS_S = 40.0  # for all endpoints, which are tried in parallel
+DCGM_END_S = 15.0  # to terminate its host engine and the engine's children
+PERFTEST_END_S = 45.0  # for the last write, and for the other ranks
 WAITING_SAY_S = 5.0
 PUBLISHED_S = 1.0  # before its pod's address is published (kubelet, EndpointSlice, CoreDNS) no rank resolves a name
 ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
-# What a stage may still take after SIGTERM, ending its children and analysing, and then what cleaning up may: together
+# Time limits of a stage after SIGTERM, to terminate its children and to analyse, and of the clean-up. Together they are
 # less than the pods' terminationGracePeriodSeconds (jobs/trial/pod.py), after which the evidence would be lost.
 STOP_GRACE_S = 6.5
 STOP_CLEANING_S = 1.0
@@ -50,18 +50,19 @@ class Probe:
         self.rendezvous = Rendezvous(trial, me, self.watch)
         self.barrier = Barrier(self.rendezvous)
         self.place = ""
-        self.gpus: List[Dict[str, Any]] = []  # as the runtime stage found them
-        self.paths: List[Dict[str, Any]] = []  # between GPUs and NICs, as the topology stage found them
+        self.gpus: List[Dict[str, Any]] = []  # from the runtime stage
+        self.paths: List[Dict[str, Any]] = []  # between GPUs and NICs, from the topology stage
         self.places: Set[str] = set()  # further folders to remove at the end
-        self.shared: Set[str] = set()  # those that other ranks use as well
+        self.shared: Set[str] = set()  # those also used by other ranks
         self.apart = ""  # why there is no collective
 
     def run(self) -> int:
-        """Run all stages; always ends with the `end` stage and the termination message. Returns the exit code.
+        """Run all stages, always with the `end` stage and the termination message last; return the exit code.
 
-        A probe that a signal ended before its time must fail: else its pod has Succeeded, a Job that was drained,
-        evicted or preempted is Complete, and podFailurePolicy never looks at its condition DisruptionTarget (the Job
-        controller asks failed pods only; kubernetes pkg/controller/job, getNewFinishedPods and matchPodFailurePolicy).
+        A probe that a signal ended early must fail. Otherwise its pod has Succeeded, and a Job that was drained,
+        evicted or preempted is Complete. podFailurePolicy then never reads the condition DisruptionTarget: the Job
+        controller examines only failed pods (kubernetes pkg/controller/job, getNewFinishedPods and
+        matchPodFailurePolicy).
         """
         trial, me, writer, watch = self.trial, self.me, self.writer, self.watch
         self.stage("start", START_S, host_blank(), self.start)
@@ -95,7 +96,7 @@ class Probe:
         return 128 + getattr(signal, watch.reason) if watch.interrupted() else 0
 
     def meet(self) -> None:
-        """Meet the other ranks on MASTER_PORT and try the network between them; alone, give the port back."""
+        """Connect to the other ranks on MASTER_PORT and test the network; with a single node, free the port."""
         trial = self.trial
         if trial.nodes == 1:
             self.rendezvous.close_port()
@@ -110,7 +111,7 @@ class Probe:
             self.rendezvous.keep_only_control()
 
     def programs(self) -> None:
-        """Run the collectives, the training steps and the checkpoint that the trial asks for."""
+        """Run the collectives, the training steps and the checkpoint of the trial."""
         trial = self.trial
         bench = BenchRun(trial, self.me, self.watch, self.barrier, self.place, self.archive)
         bench.say, bench.analyze, bench.places = self.writer.say, analyze, self.places
@@ -124,9 +125,9 @@ class Probe:
     def stage(
         self, name: str, limit_s: float, data: Dict[str, Any], work: Callable[..., Optional[str]], *, binds: bool = True
     ) -> None:
-        """Run one stage in a thread of its own and print what it found, finished or not.
+        """Run one stage in its own thread and print its results, complete or not.
 
-        `binds`: what follows is of no use when it does not end.
+        `binds`: later stages are useless if this one does not end.
         """
         if self.watch.stopped():
             return
@@ -153,7 +154,7 @@ class Probe:
             self.apart = "the stage %s did not end" % name
 
     def _wait(self, worker: threading.Thread, limit: float) -> None:
-        """Wait for a stage; once the probe is to stop, only a moment longer."""
+        """Wait for a stage; at most STOP_GRACE_S once the probe is terminating."""
         while worker.is_alive() and time.monotonic() < limit:
             if self.watch.stopped():
                 limit = min(limit, time.monotonic() + STOP_GRACE_S, self.watch.ends - 1)
@@ -165,7 +166,7 @@ class Probe:
         for _ in range(5):
             try:
                 self.writer.stage(name, seconds, data, status)
-            except RuntimeError:  # a stage that was left behind is still adding to it
+            except RuntimeError:  # an abandoned stage is still adding to it
                 time.sleep(0.02)
             else:
                 return
@@ -179,7 +180,7 @@ class Probe:
         data["probe"] = payload.of_archive(self.archive)
 
     def runtime(self, data: Dict[str, Any]) -> str:
-        """Ask the GPU runtime."""
+        """Query the GPU runtime."""
         trial = self.trial
         gpus.read(data, requested=trial.gpus_per_node, kind=trial.gpu_kind, env=os.environ, watch=self.watch)
         self.gpus = list(data["gpus"])
@@ -188,7 +189,7 @@ class Probe:
         return "ok" if count == trial.gpus_per_node or trial.gpu_kind not in ("nvidia", "amd") else "failed"
 
     def dns(self, data: Dict[str, Any]) -> str:
-        """Resolve every peer, dial each at once, and compare addresses with what the peers say of themselves."""
+        """Resolve every peer, connect to each at once, and compare its addresses with those that it reports."""
         trial, rendezvous = self.trial, self.rendezvous
         while self.watch.elapsed() < PUBLISHED_S and not self.watch.stopped():
             time.sleep(0.05)
@@ -196,7 +197,7 @@ class Probe:
         dns.resolve_all(data, trial.peers, until=until, watch=self.watch, on_resolved=rendezvous.dial, own=self.me.rank)
         resolved = [record for record in data["peers"] if record["addresses"]]
         self.writer.say("dns: %d of %d names resolve" % (len(resolved), trial.nodes))
-        limit = time.monotonic() + 1  # a peer that is there answers at once; the port stage reports the others
+        limit = time.monotonic() + 1  # a running peer answers at once; the port stage reports the others
         with rendezvous.changed:
             while time.monotonic() < limit and any(
                 not r["pod_ip"] and r["address"] for r in rendezvous.records.values()
@@ -214,10 +215,10 @@ class Probe:
         return "ok" if len(resolved) == trial.nodes and not wrong else "failed"
 
     def patience(self, data: Dict[str, Any], began: float) -> Callable[[Dict[str, Any]], float]:
-        """Return until when (monotonic) a peer's name is asked for; meant for `resolve_all`.
+        """Return the function with which `resolve_all` limits the queries for a peer's name (monotonic).
 
         A kubelet reports a pod's address only after its image is there (kubernetes pkg/kubelet/kubelet.go: SyncPod sets
-        the status before it pulls and starts), and until then the name does not exist. So a missing name says nothing
+        the status before it pulls and starts), and until then the name does not exist. So a missing name shows nothing
         about DNS while this rank's own name, published by the same Service, resolves.
         """
         trial, rendezvous = self.trial, self.rendezvous
@@ -236,14 +237,14 @@ class Probe:
             if record["error"] not in dns.NOT_THERE or self.barrier.decided("port"):
                 return base
             met = rendezvous.met(record["index"])
-            if met is not None:  # it came in by itself: its pod is there, and so must its name be soon
+            if met is not None:  # it has connected to us: its pod runs, so its name must exist soon
                 return max(base, met + trial.dns_timeout_s)
             return began + max(trial.peer_wait_s, trial.dns_timeout_s)
 
         return until
 
     def port(self, data: Dict[str, Any]) -> str:
-        """Let every pair of ranks meet on MASTER_PORT, give the port back, and agree on going on."""
+        """Connect every pair of ranks on MASTER_PORT, free the port, and agree to continue."""
         trial, rendezvous = self.trial, self.rendezvous
         data.update(port=trial.master_port, listening=rendezvous.listening, error=rendezvous.listen_error)
         data["peers"] = list(rendezvous.records.values())
@@ -252,20 +253,20 @@ class Probe:
         complaint = self.apart or rendezvous.complaint()
         met = sum(1 for record in rendezvous.records.values() if record["outbound"] and record["inbound"])
         self.writer.say("port: met %d of %d peers on %d %s" % (met, trial.nodes - 1, trial.master_port, complaint))
-        patience = trial.dns_timeout_s + 2 * trial.port_timeout_s + 15  # what another rank may still need
+        patience = trial.dns_timeout_s + 2 * trial.port_timeout_s + 15  # for the other ranks
         go, why = self.barrier.agree("port", complaint, min(patience, self.watch.left()))
         data["peers"] = [dict(record) for record in rendezvous.records.values()]
         self.apart = "" if go else (complaint or why)
         return "failed" if rendezvous.complaint() else "ok"
 
     def topology(self, data: Dict[str, Any]) -> str:
-        """See how near GPUs and NICs are to each other."""
+        """Read the distances between GPUs and NICs."""
         topology.read(data, runtime_gpus=self.gpus, env=os.environ, watch=self.watch)
         self.paths = list(data["paths"])
         return "failed" if data["error"] else "ok"
 
     def network(self, data: Dict[str, Any]) -> str:
-        """Try packet sizes, ports and a moment of TCP with the peers."""
+        """Test packet sizes, ports and a short TCP transfer with the peers."""
         outcome = network.run(data, self.rendezvous, self.barrier, self.trial.network)
         shown = ["rank %d: MTU %s, %s Gb/s" % (r["index"], r["path_mtu"], r["peak_gbit_s"]) for r in data["peers"][:4]]
         self.writer.say("network: %s" % "; ".join(shown))
@@ -280,7 +281,7 @@ class Probe:
         self.stage("perftest", asked["limit_s"] + PERFTEST_END_S, perftest.blank(), work, binds=False)
 
     def endpoints(self, data: Dict[str, Any]) -> str:
-        """Try the hosts that must, or must not, answer this pod."""
+        """Try the hosts that must, or must not, be reachable from this pod."""
         from . import endpoints  # noqa: PLC0415
 
         return endpoints.run(data, self.trial.endpoints, self.watch)
@@ -288,7 +289,7 @@ class Probe:
     def diagnostics(self, asked: Dict[str, Any]) -> None:
         """Run DCGM's diagnostics on idle GPUs.
 
-        A rank that is done waits for the others, to stay off their collectives.
+        A rank that has finished waits for the others, so that its collectives do not disturb them.
         """
         from . import dcgm  # noqa: PLC0415
 
@@ -302,7 +303,7 @@ class Probe:
             self.barrier.through("dcgm", limit - (time.monotonic() - began))
 
     def collective(self, bench: BenchRun, chosen: Dict[str, Any], limit_s: float) -> None:
-        """Run one collective, or say why not."""
+        """Run one collective, or report why not."""
         name = "collective.%s" % chosen["name"]
         why = self.watch.reason and "stopped: %s" % self.watch.reason
         why = why or self.apart
@@ -324,7 +325,7 @@ class Probe:
         self.stage(name, limit_s, data, work)
 
     def training(self, ahead: str) -> None:
-        """Run the training steps, or say why not; `ahead`: why what uses the network is of no use."""
+        """Run the training steps, or report why not; `ahead`: why the network cannot be used."""
         from . import training  # noqa: PLC0415
 
         assert self.trial.training is not None
@@ -335,7 +336,7 @@ class Probe:
         self.stage("training", limit, training.blank(), lambda data: steps.train(data, why))
 
     def checkpoint(self, limit_s: float) -> None:
-        """Save a checkpoint of all ranks, read it back elsewhere, and resume from it."""
+        """Save a checkpoint of all ranks, read it back on another node, and resume from it."""
         from . import checkpoint  # noqa: PLC0415
 
         work = checkpoint.Checkpoint(self.trial, self.me, self.watch, self.barrier, self.place, self.archive)
@@ -345,10 +346,10 @@ class Probe:
 
 
 class SweepPod(Probe):
-    """A pod of a sweep over a fleet: an agent that runs tests, and in rank 0's pod the coordinator, too."""
+    """A pod of a sweep over a fleet: an agent that runs tests, and in rank 0's pod also the coordinator."""
 
     def run(self) -> int:
-        """Take part until the coordinator is through; the exit code is as a trial's."""
+        """Take part until the sweep ends; return the exit code as for a trial."""
         from . import agent, coordinator  # noqa: PLC0415
 
         self.stage("start", START_S, host_blank(), self.start)
@@ -366,7 +367,7 @@ class SweepPod(Probe):
         return 128 + getattr(signal, self.watch.reason) if self.watch.interrupted() else 0
 
     def unmet(self, number: int, address: str, error: str) -> None:
-        """Print why the agent has not met the coordinator."""
+        """Print why the agent has not reached the coordinator."""
         data = {"address": address, "error": redact.redact(error)[:200]}
         self.writer.stage("sweep.agent.%d" % number, self.watch.elapsed(), data, "failed")
         self.writer.say("agent: waits for rank 0 at %s: %s" % (address, data["error"]))
@@ -381,7 +382,7 @@ def host_blank() -> Dict[str, Any]:
 
 
 def analyze(paths: List[str]) -> Dict[str, Any]:
-    """Return the partial verdict of the shipped analyzer over these files, small enough to be sent home."""
+    """Return the shipped analyzer's partial verdict on these files, small enough for the evidence."""
     from seatrial.logs.reader.scan import read  # noqa: PLC0415
     from seatrial.logs.reader.state.partial import POD_BUDGET  # noqa: PLC0415
 
@@ -396,7 +397,7 @@ def analyze(paths: List[str]) -> Dict[str, Any]:
 
 
 def workplace() -> str:
-    """Make a folder to write in: many images run as user nobody, or with a read-only root."""
+    """Create a writable folder: many images run as user nobody, or with a read-only root."""
     for parent in (os.environ.get("TMPDIR"), "/tmp", "/dev/shm", "/var/tmp", os.getcwd()):  # noqa: S108
         if parent:
             try:
@@ -407,7 +408,7 @@ def workplace() -> str:
 
 
 def remove(places: List[str], limit_s: float) -> None:
-    """Remove the probe's folders; a file system that does not answer is left to itself after a moment."""
+    """Remove the probe's folders; give up after a moment on a file system that does not answer."""
     removers = [threading.Thread(target=shutil.rmtree, args=(place, True), daemon=True) for place in places]
     for remover in removers:
         remover.start()
@@ -417,7 +418,7 @@ def remove(places: List[str], limit_s: float) -> None:
 
 
 def main(archive: str) -> int:
-    """Run the trial that `trial.json` next to the archive describes; ends the process with the exit code."""
+    """Run the trial of `trial.json` next to the archive; exit with its exit code."""
     try:
         trial = spec.read(os.environ.get("SEATRIAL_TRIAL") or os.path.join(os.path.dirname(archive), "trial.json"))
         made = SweepPod if trial.sweep else Probe
@@ -437,4 +438,4 @@ def main(archive: str) -> int:
         children.kill_all(STOP_CLEANING_S if hurry else 2.0)
         remove([probe.place, *probe.places], STOP_CLEANING_S if hurry else 3.0)
     sys.stdout.flush()
-    os._exit(code)  # threads that a hung kernel call holds would keep a normal exit waiting
+    os._exit(code)  # threads in a hung kernel call would block a normal exit

@@ -1,8 +1,8 @@
 """Shared-path evidence: locks, attributes, renames and small files of one node, as the next node sees them.
 
-Training stacks rely on them without saying so: caches of datasets and compilers lock files, checkpoints are completed
-by a rename, loaders list what another node has written. Every rank keeps its part in its own folder and looks at the
-next rank's; the ranks agree between the steps (storage.py). A file system that does not answer a lock is left behind.
+Training stacks rely on them implicitly: caches of datasets and compilers lock files, checkpoints are completed by a
+rename, loaders list files of another node. Every rank keeps its part in its own folder and examines the next rank's;
+the ranks agree between the steps (storage.py). A lock call that does not return is abandoned.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .deadline import Watch
 
-LOCK_S = 10.0  # for both locks; a lock server that is not reachable blocks the caller (nfs(5): NLM, ports of lockd)
+LOCK_S = 10.0  # for both locks; an unreachable lock server blocks the caller (nfs(5): NLM, ports of lockd)
 SMALL_FILES, SMALL_BYTES, SMALL_S = 128, 4096, 10.0  # one block each; EFS takes some ms for each, an object store 100
 VERSIONS, PACE_S = 20, 0.01  # of a file that is replaced while it is read
 KINDS = ("flock", "posix")
 REFUSED = (errno.EAGAIN, errno.EACCES)  # fcntl(2), F_SETLK; flock(2) has EWOULDBLOCK, which is EAGAIN
-RANGE, APART = (0, 100), (1000, 100)  # start and length: the bytes that are locked, and some that are not
+RANGE, APART = (0, 100), (1000, 100)  # start and length: a locked range, and one outside it
 FIRST, SECOND = (
     (100, 1_000_000_000),
     (200, 1_100_000_000),
@@ -49,7 +49,7 @@ class Semantics:
         self._swapped = threading.Event()
         self._swapper: Optional[threading.Thread] = None
 
-    # -- before the next rank looks ------------------------------------------------------------------------------------
+    # -- before the next rank reads ------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Lock two files, and write one with known size and time; raises OSError."""
@@ -57,7 +57,7 @@ class Semantics:
         self._write("grown", FIRST, os.O_CREAT | os.O_EXCL)
 
     def _locks(self, does: Callable[[str, Dict[str, Any]], None]) -> None:
-        """Do something with both locks at once; what does not end in time is left behind, and said."""
+        """Call a function for both locks in parallel; abandon a call that exceeds the time, and report it."""
         facts = {}
         for kind in KINDS:
             known = self.facts[kind] or dict.fromkeys(("held", "refused", "apart", "freed", "freed_s", "error"))
@@ -69,7 +69,7 @@ class Semantics:
         for kind, thread in zip(KINDS, threads):
             while thread.is_alive() and time.monotonic() < limit and not self.watch.stopped():
                 thread.join(timeout=0.25)
-            self.facts[kind] = dict(facts[kind])  # a copy: one that is left behind may still add to its own
+            self.facts[kind] = dict(facts[kind])  # a copy: an abandoned call may still change its own
             if thread.is_alive() and not self.watch.stopped():
                 self.facts[kind]["error"] = "no answer in %.0f s" % LOCK_S
 
@@ -82,12 +82,12 @@ class Semantics:
     # -- while the next rank holds its locks ---------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Try the locks that the next rank holds, and look at its file, so that this node's caches know it."""
+        """Try the next rank's locks, and read its file, so that this node's caches have it."""
         self._locks(self._refused)
         state(os.path.join(self.theirs, "grown"))
 
     def _refused(self, kind: str, facts: Dict[str, Any]) -> None:
-        if facts["error"]:  # of this rank's own lock: another try would tell no more
+        if facts["error"]:  # of this rank's own lock: another attempt would add nothing
             return
         descriptor = opened(os.path.join(self.theirs, kind), 0, facts)
         if descriptor is not None:
@@ -100,7 +100,7 @@ class Semantics:
                 os.close(descriptor)
 
     def doubt(self) -> None:
-        """Forget what may only look wrong: a rank that is gone holds no lock any more, and its files may be removed."""
+        """Reset doubtful results: a rank that has exited no longer holds a lock, and its files may be removed."""
         for kind in KINDS:
             if self.facts[kind] and self.facts[kind]["refused"] is False:
                 self.facts[kind]["refused"] = None
@@ -109,13 +109,13 @@ class Semantics:
         for key in ("small_missing", "small_bad"):
             self.facts[key] = None
 
-    # -- once this rank's files have been looked at --------------------------------------------------------------------
+    # -- after this rank's files have been read ------------------------------------------------------------------------
 
     def change(self, small: int) -> str:
-        """Release the locks, write so many small files, let a file grow; returns what is to be seen. Raises OSError."""
+        """Release the locks, write so many small files, extend a file; return the expected state. Raises OSError."""
         self.release()
         folder = os.path.join(self.mine, "small")
-        os.mkdir(folder, 0o700)  # new: no node has listed it before, so that none has an old list of it
+        os.mkdir(folder, 0o700)  # new: no node has a cached listing of it
         block, began, made = self.seeds[0].encode("ascii", "replace").ljust(SMALL_BYTES, b"."), time.monotonic(), 0
         while made < small and time.monotonic() - began < SMALL_S and not self.watch.stopped():
             descriptor = os.open(os.path.join(folder, "%05d" % made), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -129,14 +129,14 @@ class Semantics:
         mtime: Optional[int] = None
         try:
             size, mtime = self._write("grown", SECOND, os.O_APPEND)
-        except OSError as error:  # an object store that takes whole files only is no disk that is full
+        except OSError as error:  # an object store that accepts only whole files differs from a full disk
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
             self.facts["semantics_error"] = errno.errorcode.get(error.errno or 0)
         return json.dumps({"files": made, "size": size, "mtime": mtime})
 
     def _write(self, name: str, wanted: Tuple[int, int], flags: int) -> Tuple[int, Optional[int]]:
-        """Write a file's next bytes, sync and close it, set its time; returns its size, and its time if it has one."""
+        """Write a file's next bytes, sync and close it, set its time; return its size, and its time if supported."""
         path = os.path.join(self.mine, name)
         descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | flags, 0o600)
         try:
@@ -152,7 +152,7 @@ class Semantics:
         return wanted[0], wanted[1] if known == wanted[1] else None
 
     def release(self) -> None:
-        """Give the locks back. Before its folder is removed: NFS keeps a file that is open under another name."""
+        """Release the locks, before the folder is removed: NFS keeps an open file under another name."""
         self._swapped.set()
         if self._swapper is not None:
             self._swapper.join(timeout=LOCK_S)
@@ -163,15 +163,15 @@ class Semantics:
         for closer in closers:
             closer.join(timeout=LOCK_S)
 
-    # -- what this rank sees of the next -------------------------------------------------------------------------------
+    # -- the next rank's changes ---------------------------------------------------------------------------------------
 
     def seen(self, told: str, visible_s: float) -> None:
-        """Look for what the next rank says it has changed, each for so many seconds at most."""
+        """Check each change that the next rank reports, for at most so many seconds each."""
         try:
             told_facts = json.loads(told)
             files, size, mtime = (told_facts[key] for key in ("files", "size", "mtime"))
         except (ValueError, KeyError, TypeError):
-            self.facts["semantics_error"] = "the next rank did not say what it changed"
+            self.facts["semantics_error"] = "the next rank did not report its changes"
             return
         self._locks(self._freed)
         if size is not None:
@@ -195,7 +195,7 @@ class Semantics:
                 os.close(descriptor)
 
     def _attributes(self, size: Any, mtime: Any, visible_s: float) -> None:
-        """Open the file that has grown until it shows the size and time that it has now: close-to-open (nfs(5))."""
+        """Open the extended file until it has the new size and time: close-to-open consistency (nfs(5))."""
         wanted, began = (size, mtime), time.monotonic()
         while not self.watch.stopped():
             found = state(os.path.join(self.theirs, "grown"))
@@ -209,7 +209,7 @@ class Semantics:
             time.sleep(0.05)
 
     def _small(self, files: Any, visible_s: float) -> None:
-        """List the small files until all are there, and read them."""
+        """List the small files until all exist, and read them."""
         folder, began = os.path.join(self.theirs, "small"), time.monotonic()
         names: List[str] = []
         while isinstance(files, int) and files and not self.watch.stopped():
@@ -235,7 +235,7 @@ class Semantics:
             self.facts.update(small_read=read, small_bad=bad, small_read_s=round(time.monotonic() - began, 4))
 
     def clear(self) -> None:
-        """Remove this rank's small files, and measure that; what is left goes with the folder."""
+        """Remove this rank's small files, and time it; the rest is removed with the folder."""
         folder, began, removed = os.path.join(self.mine, "small"), time.monotonic(), 0
         try:
             for name in os.listdir(folder):
@@ -250,13 +250,14 @@ class Semantics:
     # -- a file that is replaced while the other node reads it ---------------------------------------------------------
 
     def first_version(self) -> None:
-        """Write the first version of the file that is going to be replaced; raises OSError."""
+        """Write the first version of the file that will be replaced; raises OSError."""
         self._version(0)
 
     def swap(self, visible_s: float) -> str:
-        """Replace this rank's file again and again, and read the next rank's until many versions were seen.
+        """Replace this rank's file repeatedly, and read the next rank's until many versions were read.
 
-        Goes on replacing until `release`: the next rank may still read. Returns an objection where nothing was seen.
+        Replacing continues until `release`, because the next rank may still read. Returns an objection if no change was
+        seen.
         """
         self._swapped.clear()
         self._swapper = threading.Thread(target=self._replacing, daemon=True)
@@ -266,7 +267,7 @@ class Semantics:
         odd = {"swap_missing": 0, "swap_torn": 0}
         sure = dict(
             odd
-        )  # what is missing at the end may have been removed with its folder: only what comes again counts
+        )  # a file missing at the end may have been removed with its folder: it counts only if it reappears
         while len(versions) < VERSIONS and time.monotonic() - began < visible_s and not self.watch.stopped():
             time.sleep(PACE_S / 4)
             try:
@@ -275,7 +276,7 @@ class Semantics:
             except FileNotFoundError:
                 odd["swap_missing"] += bool(versions)
                 continue
-            except OSError:  # ESTALE: the version that was opened is gone, which NFS may say (nfs(5))
+            except OSError:  # ESTALE: the opened version has been replaced, which NFS may report (nfs(5))
                 continue
             if number is None:
                 odd["swap_torn"] += bool(versions)
@@ -303,11 +304,11 @@ class Semantics:
         os.replace(part, os.path.join(self.mine, "swap"))
 
 
-# -- one look ----------------------------------------------------------------------------------------------------------
+# -- single operations ---------------------------------------------------------------------------------------------
 
 
 def opened(path: str, flags: int, facts: Dict[str, Any]) -> Optional[int]:
-    """Open a file to lock it, for writing as NFS wants it (flock(2)); None, with the error, where that fails."""
+    """Open a file to lock it, for writing as NFS requires (flock(2)); on failure set the error and return None."""
     try:
         return os.open(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600)
     except OSError as error:
@@ -316,7 +317,7 @@ def opened(path: str, flags: int, facts: Dict[str, Any]) -> Optional[int]:
 
 
 def attempt(kind: str, descriptor: int, part: Tuple[int, int], facts: Dict[str, Any]) -> Optional[bool]:
-    """Try a lock at once: got, refused because another has it, or None with the error."""
+    """Try a lock without waiting; return True if acquired, False if another holds it, None with an error."""
     try:
         if kind == "flock":
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -331,7 +332,7 @@ def attempt(kind: str, descriptor: int, part: Tuple[int, int], facts: Dict[str, 
 
 
 def state(path: str) -> Optional[Tuple[int, int]]:
-    """Open a file and return its size and time; None where it cannot be opened."""
+    """Open a file and return its size and time; None if it cannot be opened."""
     try:
         with open(path, "rb", buffering=0) as stream:
             found = os.fstat(stream.fileno())
@@ -341,7 +342,7 @@ def state(path: str) -> Optional[Tuple[int, int]]:
 
 
 def version(content: bytes, seed: str) -> Optional[int]:
-    """Return which version of a file this is; None where it is no whole one."""
+    """Return the version number of a file's content; None for incomplete content."""
     lines = content.decode("ascii", "replace").splitlines()
     text, _, number = lines[0].rpartition(" ") if lines else ("", "", "")
     whole = len(lines) == LINES and len(set(lines)) == 1 and content.endswith(b"\n") and text == seed

@@ -1,8 +1,8 @@
-"""`nvidia-smi -q -x` of each GPU: its XML as plain values, whatever the driver's generation.
+"""`nvidia-smi -q -x` of each GPU: its XML as plain values, for all driver generations.
 
-DTD versions 11 to 13 name and nest things differently and print "N/A", "[N/A]", "None" or nothing at all for what a GPU
-lacks: every value is looked up on its own, and a missing one is null. The text
-is untrusted: no entities, no DTD, bounded.
+DTD versions 11 to 13 name and nest fields differently and print "N/A", "[N/A]", "None" or nothing at all for
+unsupported ones. Every value is looked up separately, and a missing one is null. The text is untrusted: no entities, no
+DTD, bounded.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _ABSENT = frozenset(
 )
 TABLE = ["--query-gpu=index,uuid,name,driver_version", "--format=csv,noheader"]
 _LISTED = re.compile(r"GPU \d+: (.{1,200}?) \(UUID: ([\w-]+)\)")
-# Clock reasons that mean the hardware defends itself (docs.nvidia.com, nvidia-smi: "Clocks Event Reasons").
+# Clock reasons that protect the hardware (docs.nvidia.com, nvidia-smi: "Clocks Event Reasons").
 _SLOWED = frozenset(["hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"])
-# The rest limits clocks in ways that are normal (idle, configured clocks, a power cap under load).
+# The other reasons limit clocks in normal operation (idle, configured clocks, a power cap under load).
 _QUIET = frozenset(["gpu_idle", "none"])
 
 
 def read(text: bytes) -> Tuple[Dict[str, Any], str]:
-    """Return ({driver, cuda, attached, gpus}, error); whole GPUs survive a cut text and warnings around it."""
+    """Return ({driver, cuda, attached, gpus}, error); complete GPUs are kept from truncated or mixed text."""
     result: Dict[str, Any] = {"driver": None, "cuda": None, "attached": None, "gpus": []}
     begin = _BEGIN.search(text)
     if begin is None:
@@ -59,7 +59,7 @@ def _parse(document: bytes, answer: Dict[str, Any]) -> str:
             elif element.tag == "attached_gpus":
                 answer["attached"] = number(element.text)
         parser.close()
-    except ParseError as problem:  # read_events hands on what the parser met
+    except ParseError as problem:  # read_events raises the parser's error
         error = error or "broken XML: %s" % problem
     return error
 
@@ -99,7 +99,7 @@ def _gpu(gpu: Element, position: int) -> Dict[str, Any]:
 
 
 def table(text: str, answer: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Read the answer to TABLE: the GPUs, and the driver's version into `answer`."""
+    """Parse the answer to TABLE: the GPUs, and the driver's version into `answer`."""
     gpus: List[Dict[str, Any]] = []
     for line in text.splitlines():
         fields = [_value(field) for field in line.split(",")]
@@ -110,18 +110,18 @@ def table(text: str, answer: Dict[str, Any]) -> List[Dict[str, Any]]:
 
 
 def lines(text: str, _: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Read `nvidia-smi -L`: a line for each GPU, further in those of its MIG devices."""
+    """Parse `nvidia-smi -L`: a line for each GPU, indented ones for its MIG devices."""
     named = [match.groups() for match in map(_LISTED.match, text.splitlines()) if match]
     return [dict(blank(index), uuid=uuid, name=name) for index, (name, uuid) in enumerate(named)]
 
 
 def blank(index: int) -> Dict[str, Any]:
-    """Return a GPU without further facts."""
+    """Return a GPU whose other facts are unknown."""
     return dict(dict.fromkeys(_gpu(Element("gpu"), 0)), index=index)
 
 
 def _clock_reasons(gpu: Element) -> Tuple[Optional[List[str]], List[str]]:
-    """Return the active reasons that mean a fault (None if no reason is reported), and the other active ones."""
+    """Return the active reasons that show a fault (None if no reason is reported), and the other active ones."""
     active, listed = [], False
     for group in ("clocks_event_reasons", "clocks_throttle_reasons"):  # the older name was dropped with driver 530
         for reason in gpu.findall(group + "/*"):
@@ -133,7 +133,7 @@ def _clock_reasons(gpu: Element) -> Tuple[Optional[List[str]], List[str]]:
 
 
 def _uncorrected(counters: Optional[Element]) -> Optional[int]:
-    """Sum what could not be corrected; older GPUs count single and double bit errors instead of naming the memory."""
+    """Sum the uncorrectable errors; older GPUs count single and double bit errors instead of naming the memory."""
     if counters is None:
         return None
     numbers = [number(child.text) for child in counters if "uncorrectable" in str(child.tag)]
@@ -181,7 +181,7 @@ def _at(element: Element, *paths: str) -> Optional[str]:
 
 
 def _plain(element: Element, path: str) -> Optional[str]:
-    """Return the text as printed, "N/A" included: for the fabric that is an answer (this GPU is on none)."""
+    """Return the text as printed, "N/A" included: for the fabric it means that this GPU is on none."""
     text = element.findtext(path)
     return None if text is None else text.strip()[:100] or None
 
@@ -192,7 +192,7 @@ def _value(text: Optional[str]) -> Optional[str]:
 
 
 def number(text: Optional[str]) -> Optional[int]:
-    """Return the whole number that a text begins with, None where it begins with none."""
+    """Return the whole number at the beginning of a text; None without one."""
     match = re.match(r"\s*(-?\d{1,18})(?:\.\d+)?\b", text or "")
     return int(match.group(1)) if match else None
 

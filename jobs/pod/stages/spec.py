@@ -1,6 +1,7 @@
-"""The tasks of this pod: `trial.json` and the pod's own identity, read and checked once.
+"""The tasks of this pod: `trial.json` and the pod's own identity, read and validated once.
 
-Both come from outside: a wrong value is one clear sentence (`SpecError`), never a traceback halfway through a stage.
+Both are external input: a wrong value raises one clear sentence (`SpecError`), never a traceback in the middle of a
+stage.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ MAX_FILE_BYTES = 1 << 20  # a ConfigMap cannot be larger (kubernetes.io/docs/con
 
 
 class SpecError(Exception):
-    """The pod cannot know what to do: trial.json or its environment is unusable."""
+    """trial.json or the pod's environment is unusable."""
 
 
 class Identity:
-    """Which of the trial's pods this is."""
+    """The identity of this pod among the trial's pods."""
 
     def __init__(self, rank: int, pod_ip: str, node: str, pod: str) -> None:
         self.rank = rank
@@ -30,7 +31,7 @@ class Identity:
 
 
 class Trial:
-    """The checked content of trial.json; times are seconds, sizes are bytes."""
+    """The validated content of trial.json; times are seconds, sizes are bytes."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self.run = _text(raw, "run")
@@ -59,20 +60,20 @@ class Trial:
         self.checkpoint = _checkpoint(_section(raw, "checkpoint"))
         self.dcgm = _dcgm(_section(raw, "dcgm"))
         self.perftest = _perftest(_section(raw, "perftest"))
-        # How long a peer that has not started yet (its image is still being pulled, its node still coming) is waited
-        # for. Given, it comes before the deadline, which then counts from the ranks' rendezvous.
+        # How long to wait for a peer that has not started yet (its image is being pulled, its node is joining). If
+        # given, this time precedes the deadline, which then starts at the ranks' rendezvous.
         spare = self.deadline_s - self.collective_timeout_s - reserve(self.deadline_s)
         self.peer_wait_s = _seconds(raw, "peer_wait_s", max(self.port_timeout_s, spare))
         self.before_s = self.peer_wait_s if "peer_wait_s" in raw else 0.0
 
 
 def reserve(deadline_s: float) -> float:
-    """Return how long before the deadline the probe stops its stages, to print what it has."""
+    """Return how long before the deadline the probe stops its stages, to print their results."""
     return min(20.0, max(deadline_s / 10, min(4.0, deadline_s / 3)))
 
 
 def read(path: str) -> Trial:
-    """Read and check trial.json; raises SpecError with what is wrong."""
+    """Read and validate trial.json; raise SpecError with the mistake."""
     try:
         with open(path, "rb") as stream:
             raw = json.loads(stream.read(MAX_FILE_BYTES).decode("utf-8"))
@@ -88,9 +89,9 @@ def read(path: str) -> Trial:
 
 
 def identify(env: Mapping[str, str], trial: Trial) -> Identity:
-    """Return this pod's rank and address: from the environment that the manifests set, else as this host is called.
+    """Return this pod's rank and address: from the environment that the manifests set, else by its host name.
 
-    What mpirun starts through ssh has the environment of an ssh session, not the container's.
+    A process that mpirun starts through ssh has the environment of an ssh session, not the container's.
     """
     host = os.uname().nodename.partition(".")[0]
     named = [index for index, peer in enumerate(trial.peers) if peer.partition(".")[0] == host]
@@ -108,7 +109,7 @@ def identify(env: Mapping[str, str], trial: Trial) -> Identity:
 
 
 def _own_address(host: str) -> str:
-    """Return this pod's address as the kubelet has written it to /etc/hosts; nothing if it is missing."""
+    """Return this pod's address from /etc/hosts, where the kubelet writes it; '' if it is missing."""
     for line in content("/etc/hosts").decode("utf-8", "replace").splitlines():
         fields = line.partition("#")[0].split()
         if host in fields[1:] and not fields[0].startswith(("127.0.", "::1", "fe80")):
@@ -258,7 +259,7 @@ def _dcgm(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
 
 
 def _perftest(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
-    """Return the settings of the RDMA writes between neighbours; None where the trial makes none."""
+    """Return the settings of the RDMA writes between neighbours; None if the trial makes none."""
     if raw is None:
         return None
     return {
@@ -270,7 +271,7 @@ def _perftest(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
 
 
 def _storage(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
-    """Return the paths and buckets to look at; None without any."""
+    """Return the paths and buckets to examine; None without any."""
     if raw is None:
         return None
     paths = []

@@ -1,8 +1,8 @@
 """Storage evidence: data read, results and checkpoints written from this pod, on the real paths.
 
-What is written is small, bounded by the profile and by a twentieth of the free space, lies in a folder of its own that
-carries run and rank, and is removed at the end, when the pod is terminated, and when the time is up. Nothing of the
-user's is changed. Ranks agree before each shared step, so that no rank looks for a file that is not written yet.
+Written files are small, bounded by the profile and by a twentieth of the free space. They are in a separate folder
+named after run and rank, which is removed at the end, at termination, and at the time limit. Nothing of the user's is
+changed. Ranks agree before each shared step, so that no rank reads a file before it is written.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .semantics import SMALL_BYTES, SMALL_FILES, Semantics
 from .spec import Identity, Trial
 
 CHUNK = 4 << 20
-FREE_SHARE = 0.05  # of the free space is the most that all ranks together write
+FREE_SHARE = 0.05  # of the free space: the limit for all ranks together
 AGREE_S = 30.0
-VISIBLE_S = 10.0  # how long another node's file may stay unseen: NFS caches attributes for seconds (nfs(5): acregmin 3)
-READ_BYTES = 64 << 20  # of a data set that may not be written
+VISIBLE_S = 10.0  # until another node's file is visible: NFS caches attributes for seconds (nfs(5): acregmin 3)
+READ_BYTES = 64 << 20  # of a read-only data set
 LISTED = 1000
-OPTIONS = re.compile(  # of a mount, what decides on locks and caches; others may hold a credential
+OPTIONS = re.compile(  # mount options that affect locks and caches; others may hold a credential
     r"(no|local)?flock|(no)?lock|local_lock=\w+|(no)?brl|(no)?cto|(no)?ac|ac\w+=\d+|actimeo=\d+|lookupcache=\w+|vers=[\d.]+"
     r"|cache=\w+"
 )
@@ -66,7 +66,7 @@ class Storage:
         """Fill the stage's data; everything written is removed again."""
         asked = self.asked
         data["credentials"] = job_inputs.credentials(asked["credentials"], os.environ, self.trial.launcher == "mpijob")
-        # Buckets first: they need no other rank, and a path that hangs would hide them.
+        # Buckets first: they need no other rank, and a path that hangs would block them.
         data["s3"] = [objects.reach(each, os.environ, self.watch) for each in asked["s3"]]
         data["paths"] = [blank_path(each) for each in asked["paths"]]
         try:
@@ -108,12 +108,12 @@ class Storage:
             self._shared(asked, result)
 
     def _folder(self, asked: Dict[str, Any], rank: Optional[int] = None) -> str:
-        """Return this run's folder of a rank below a path."""
+        """Return a rank's folder of this run below a path."""
         number = self.me.rank if rank is None else rank
         return os.path.join(asked["path"], ".seatrial-%s-%d" % (self.trial.run, number))
 
     def _write(self, asked: Dict[str, Any], result: Dict[str, Any]) -> None:
-        """Write, fsync, rename and read back, as a checkpoint is written."""
+        """Write, fsync, rename and read back, like a checkpoint."""
         folder = self._folder(asked)
         result["writable"] = False
         os.mkdir(folder, 0o700)
@@ -134,13 +134,13 @@ class Storage:
             note.write("first of %s, %d bytes\n" % (seed, size))
 
     def bounded(self, asked: int, free: int, writers: int) -> int:
-        """Return how much one of so many writers writes: never more than their share of the free space."""
+        """Return the bytes of each of so many writers: at most their share of the free space."""
         return max(0, min(asked, int(free * FREE_SHARE / max(1, writers))))
 
-    # -- what the other nodes see --------------------------------------------------------------------------------------
+    # -- visibility on other nodes -------------------------------------------------------------------------------------
 
     def _shared(self, asked: Dict[str, Any], result: Dict[str, Any]) -> None:
-        """Look for the next rank's files, and for what this node sees of its locks and changes."""
+        """Read the next rank's files, and check how this node sees its locks and changes."""
         topic, peer = "storage.%s" % asked["name"], (self.me.rank + 1) % self.trial.nodes
         theirs, seeds = self._folder(asked, peer), tuple("%s/%d" % (self.trial.run, n) for n in (self.me.rank, peer))
         pair = Semantics(self._folder(asked), theirs, (seeds[0], seeds[1]), self.watch)
@@ -152,36 +152,36 @@ class Storage:
         ready = "" if result["read_back_ok"] and not result["error"] else "%s cannot be written" % asked["path"]
         try:
             go, _ = self.barrier.agree(topic + ".written", ready, self._patience())
-            if go:  # else a rank could not write: its own result says so, and no rank looks for what is not
+            if go:  # otherwise a rank could not write: its own result reports that, and no rank reads missing files
                 self._in_use.add(self._folder(asked))
                 self._beside(result, pair, topic)
         finally:
             pair.release()
             result.update(pair.facts)
-        if go and self.barrier.through(topic + ".done", self._patience()):  # no rank removes what another still reads
+        if go and self.barrier.through(topic + ".done", self._patience()):  # another may still read
             self._in_use.discard(self._folder(asked))
 
     def _beside(self, result: Dict[str, Any], pair: Semantics, topic: str) -> None:
-        """Look at what the next rank has written, and let it go on."""
+        """Read the next rank's files, and let it continue."""
         note = awaited(os.path.join(pair.theirs, "note"), "first of %s, " % pair.seeds[1], VISIBLE_S, self.watch)
         result["peer_file_ok"], result["peer_seconds"] = note is not None, note[0] if note else None
         if note is not None:
             whole = os.path.join(pair.theirs, "whole")
-            try:  # all of it: a file whose name is seen before its content holds nothing, and nothing that is wrong
+            try:  # read all of it: a file that is visible before its content is empty, but not wrong
                 result["peer_file_ok"] = same(whole, int(note[1].split()[0]), pair.seeds[1], self.watch)
             except OSError as error:
                 result["peer_file_ok"], result["error"] = False, error_text(error)
         if result["peer_file_ok"]:
             pair.look()
-        objection = "" if result["peer_file_ok"] else "the files of the next rank are not seen"
+        objection = "" if result["peer_file_ok"] else "the files of the next rank are not visible"
         go, _ = self.barrier.agree(topic + ".read", objection, self._patience())
-        if go:  # for all or for none: who went on alone would wait for the others
+        if go:  # all ranks or none: a single one would wait for the others
             self._changed(result, pair, topic)
         else:
             pair.doubt()
 
     def _changed(self, result: Dict[str, Any], pair: Semantics, topic: str) -> None:
-        """Change what the other node has read, and see whether it notices; replace a file while it reads."""
+        """Change what the other node has read, and check whether it sees the change; replace a file while it reads."""
         try:
             most = self.bounded(SMALL_FILES * SMALL_BYTES, result["free_bytes"], self.trial.nodes)
             told = pair.change(most // SMALL_BYTES)
@@ -198,7 +198,7 @@ class Storage:
         result["peer_rename_ok"] = note is not None
         if note is not None:
             pair.seen(note[1], VISIBLE_S)
-        objection = "" if note is not None else "a rename of the next rank is not seen"
+        objection = "" if note is not None else "a rename of the next rank is not visible"
         go, _ = self.barrier.agree(topic + ".seen", objection, self._patience())
         if not go:
             pair.doubt()
@@ -212,7 +212,7 @@ class Storage:
     # -- all ranks at once ---------------------------------------------------------------------------------------------
 
     def _burst(self, data: Dict[str, Any]) -> None:
-        """Write a checkpoint from every rank of every node at the same time, to the first path that takes one."""
+        """Write a checkpoint from every rank of every node at the same time, to the first writable path."""
         targets = [each for each in self.asked["paths"] if each["write"] and each["kind"] != "scratch"]
         if not self.asked["burst_bytes"] or not targets:
             return
@@ -237,12 +237,12 @@ class Storage:
             "mb_s": rate(total, seconds),
             "slowest_rank_s": round(max(took), 4) if took else None,
             "error": error_text(problems[0]) if problems else None,
-            # None where the time was up: that is not a fault of the file system
+            # None at the time limit, which is not a fault of the file system
             "errno": next((code(error) for error in problems if error.errno != errno.EINTR), None),
         }
 
     def _written_at_once(self, folder: str, size: int, writers: int) -> Tuple[List[float], List[OSError]]:
-        """Write as many files at the same time; returns the seconds of each that was written, and what went wrong."""
+        """Write so many files in parallel; return the seconds of each successful write, and the errors."""
         took: List[float] = []
         problems: List[OSError] = []
 
@@ -260,7 +260,7 @@ class Storage:
         return took, problems
 
     def _tidy(self) -> None:
-        """Remove what was written; what a peer may still read goes at the probe's end."""
+        """Remove the written files; those that a peer may still read are removed at the probe's end."""
         for place in [p for p in self.places - self._in_use if ".seatrial-%s-" % self.trial.run in p]:
             shutil.rmtree(place, ignore_errors=True)
             if not os.path.exists(place):
@@ -271,13 +271,13 @@ class Storage:
 
 
 def block_of(seed: str) -> bytes:
-    """Return a chunk that no compression makes small and no other rank writes."""
+    """Return a chunk that is incompressible and unique to this rank."""
     piece = b"".join(hashlib.sha512(("%s/%d" % (seed, i)).encode()).digest() for i in range(1024))
     return piece * (CHUNK // len(piece))
 
 
 def written(path: str, size: int, seed: str, watch: Watch) -> List[float]:
-    """Write and fsync a file; returns the seconds of both together, and of the fsync alone."""
+    """Write and fsync a file; return the seconds of both together, and of the fsync alone."""
     block, left = block_of(seed), size
     began = time.monotonic()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -295,7 +295,7 @@ def written(path: str, size: int, seed: str, watch: Watch) -> List[float]:
 
 
 def same(path: str, size: int, seed: str, watch: Watch) -> bool:
-    """Say whether a file holds what its writer wrote; asks the kernel to forget its own copy first."""
+    """Return whether a file has its writer's content; the kernel's cached copy is dropped first."""
     blocks, place = 2 * block_of(seed), 0
     for piece in pieces(path, CHUNK):
         if watch.stopped() or not blocks.startswith(piece, place % CHUNK):
@@ -305,7 +305,7 @@ def same(path: str, size: int, seed: str, watch: Watch) -> bool:
 
 
 def sample(path: str, watch: Watch) -> Optional[float]:
-    """Read the first files below a path that is not to be written; returns MB/s, or None where there is nothing."""
+    """Read the first files below a read-only path; return MB/s, or None if it is empty."""
     names = [path] if os.path.isfile(path) else first_files(path)
     began, got = time.monotonic(), 0
     for name in names:
@@ -334,7 +334,7 @@ def first_files(path: str) -> List[str]:
 
 
 def listed(path: str) -> Optional[int]:
-    """Count the entries of a folder, up to a bound; raises OSError where it may not be read."""
+    """Count the entries of a folder, up to a bound; raise OSError if it is not readable."""
     if not os.path.isdir(path):
         return None
     count = 0
@@ -347,16 +347,16 @@ def listed(path: str) -> Optional[int]:
 
 
 def awaited(path: str, text: str, limit_s: float, watch: Watch) -> Optional[Tuple[float, str]]:
-    """Wait until a file holds a whole line that begins so; returns the seconds and its rest, None if it never did."""
+    """Wait until a file starts with a text and is complete; return the seconds and the rest, None at the limit."""
     began = time.monotonic()
     while True:
         try:
-            os.listdir(os.path.dirname(path))  # asks the server again where only the folder is cached
+            os.listdir(os.path.dirname(path))  # asks the server again if only the folder is cached
             with open(path, encoding="ascii", errors="replace") as stream:
                 held = stream.read(4096)
                 if held.startswith(text) and held.endswith("\n"):
                     return round(time.monotonic() - began, 3), held[len(text) :]
-        except OSError:  # not there yet, or not for this node
+        except OSError:  # not written yet, or not yet visible on this node
             pass
         if time.monotonic() - began >= limit_s or watch.stopped():
             return None
@@ -364,9 +364,9 @@ def awaited(path: str, text: str, limit_s: float, watch: Watch) -> Optional[Tupl
 
 
 def mounted(path: str, table: str = "/proc/mounts") -> List[Any]:
-    """Return where a path's file system is mounted, its type, its device, whether it is read-only, and its options.
+    """Return mount point, type, device, read-only flag and options of a path's file system.
 
-    Of the options those that decide on locks and caches. An empty place and nulls where the table cannot be read.
+    Only options that affect locks and caches are included. If the table is unreadable: '' and nulls.
     """
     best: List[Any] = ["", None, None, None, None]
     real = os.path.realpath(path)
@@ -388,15 +388,15 @@ def mounted(path: str, table: str = "/proc/mounts") -> List[Any]:
 
 
 def rate(size: int, seconds: float) -> Optional[float]:
-    """Return MB/s (1e6 bytes), None where there is nothing to divide."""
+    """Return MB/s (1e6 bytes); None without bytes or time."""
     return round(size / seconds / 1e6, 2) if size and seconds > 0 else None
 
 
 def error_text(error: OSError) -> str:
-    """Return an error in words, without the paths of the probe's own files."""
+    """Describe an error without the paths of the probe's own files."""
     return "%s (%s)" % (error.strerror or error, code(error) or "no code")
 
 
 def code(error: OSError) -> Optional[str]:
-    """Return the name of an error's number: ENOSPC, EROFS, ..."""
+    """Return the name of an errno: ENOSPC, EROFS, ..."""
     return errno.errorcode.get(error.errno or 0)

@@ -1,8 +1,8 @@
 """The distances of this pod's GPUs and NICs: `nvidia-smi topo -m`, and the PCI tree of sysfs.
 
-The tool's words are used where it has them: PIX, PXB, PHB, NODE, SYS, from near to far. Where it shows no NIC
-(or is missing: AMD) the same words are derived from sysfs. ACS is in the extended PCI configuration, which the
-kernel shows to privileged processes only (drivers/pci/pci-sysfs.c: 64 bytes for all others): mostly it is unknown.
+The levels are the tool's: PIX, PXB, PHB, NODE, SYS, from near to far. If it shows no NIC (or is missing: AMD), they are
+derived from sysfs. ACS is in the extended PCI configuration, which the kernel shows only to privileged processes
+(drivers/pci/pci-sysfs.c: 64 bytes for all others), so it is mostly unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_MATRIX = 12_000
 _HEAD = re.compile(r"GPU\d+|NIC\d+|mlx\d+_\d+|bnxt_re\d+|irdma\d+|rdmap\w+")
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
 ACS_CAPABILITY, ACS_CONTROL = 0x000D, 6  # PCI Express Base Specification, "ACS Extended Capability"
-ACS_REDIRECT = 0x04 | 0x08  # P2P Request Redirect, P2P Completion Redirect: what sends GPU-NIC traffic to the root
+ACS_REDIRECT = 0x04 | 0x08  # P2P Request Redirect, P2P Completion Redirect: they send GPU-NIC traffic through the root
 
 
 def blank() -> Dict[str, Any]:
@@ -63,7 +63,7 @@ def read(
 
 
 def parse(text: str) -> Dict[Tuple[str, str], str]:
-    """Read the matrix: (row, column) -> PIX, NV18, SYS, ...; NICs under their device names.
+    """Parse the matrix: (row, column) -> PIX, NV18, SYS, ...; NICs under their device names.
 
     Old drivers print the device names in the matrix, newer ones NIC0 with a legend below. Columns are tabs; copied text
     has blanks.
@@ -105,7 +105,7 @@ def _nic(root: str, name: str) -> Dict[str, Any]:
 
 
 def _amd(root: str) -> List[Dict[str, Any]]:
-    """Return AMD's GPUs by their render devices: no tool is needed for their places."""
+    """Return AMD's GPUs by their render devices; their PCI location needs no tool."""
     devices: List[Dict[str, Any]] = []
     for name in (name for name in names_in(os.path.join(root, "dev/dri")) if name.startswith("renderD")):
         folder = os.path.join("sys/class/drm", name, "device")
@@ -117,20 +117,20 @@ def _amd(root: str) -> List[Dict[str, Any]]:
 
 
 def _normal(bus: str) -> str:
-    """Turn 00000000:1B:00.0 (nvidia-smi) into 0000:1b:00.0 (sysfs)."""
+    """Convert 00000000:1B:00.0 (nvidia-smi) to 0000:1b:00.0 (sysfs)."""
     match = _ADDRESS.fullmatch(bus.lower())
     return "%s:%s:%s.%s" % (match.group(1)[-4:], *match.groups()[1:]) if match else ""
 
 
 def _place(root: str, path: str) -> Tuple[str, List[str]]:
-    """Return where a device hangs: a folder, and below it the host bridge (pci0000:15), its bridges, the device."""
+    """Return a device's PCI path: a base folder, then the host bridge (pci0000:15), its bridges, the device."""
     parts = os.path.realpath(os.path.join(root, path)).split("/")
     first = next((at for at, part in enumerate(parts) if re.fullmatch(r"pci[0-9a-f]{4,}:[0-9a-f]{2}", part)), None)
     return ("/".join(parts[:first]), parts[first:]) if first is not None else ("", [])
 
 
 def _numa(base: str, place: Sequence[str]) -> Optional[int]:
-    return whole(first_line(os.path.join(base, *place, "numa_node"))) if place else None  # -1: there is no such thing
+    return whole(first_line(os.path.join(base, *place, "numa_node"))) if place else None  # -1: no NUMA node
 
 
 def _paths(data: Dict[str, Any], links: Mapping[Tuple[str, str], str]) -> None:
@@ -148,13 +148,13 @@ def _paths(data: Dict[str, Any], links: Mapping[Tuple[str, str], str]) -> None:
 
 
 def distance(one: Sequence[str], two: Sequence[str], numa_one: Optional[int], numa_two: Optional[int]) -> Optional[str]:
-    """Name the way between two devices as nvidia-smi does; None where sysfs does not show it."""
+    """Classify the path between two devices as nvidia-smi does; None if sysfs does not show it."""
     if not one or not two:
         return None
     common = 0
     while common < min(len(one), len(two)) and one[common] == two[common]:
         common += 1
-    if common > 1:  # below one root port: only bridges lie between them, a switch being two of them for each
+    if common > 1:  # below one root port: only bridges are in between, and a switch has two for each device
         return "PIX" if max(len(one), len(two)) - common <= 2 else "PXB"
     if common == 1:
         return "PHB"
@@ -162,7 +162,7 @@ def distance(one: Sequence[str], two: Sequence[str], numa_one: Optional[int], nu
 
 
 def _rows(data: Mapping[str, Any], links: Mapping[Tuple[str, str], str]) -> List[str]:
-    """Return one line for each GPU that is the same on machines of the same build, whatever NICs are called."""
+    """Return one line for each GPU that is the same on machines of the same build, independent of NIC names."""
     ways = {(path["gpu"], path["nic"]): path["path"] for path in data["paths"]}
     rows = []
     for gpu in data["gpus"]:
@@ -175,7 +175,7 @@ def _rows(data: Mapping[str, Any], links: Mapping[Tuple[str, str], str]) -> List
 
 
 def _acs(data: Mapping[str, Any]) -> Optional[List[Dict[str, Any]]]:
-    """Return ACS of the bridges above the GPUs and NICs; None where not one of them can be read."""
+    """Return ACS of the bridges above the GPUs and NICs; None if none of them is readable."""
     bridges: Dict[str, str] = {}
     for entry in data["gpus"] + data["nics"]:
         for depth in range(2, len(entry["place"])):
@@ -189,9 +189,9 @@ def _acs(data: Mapping[str, Any]) -> Optional[List[Dict[str, Any]]]:
 
 
 def acs_control(path: str) -> Optional[int]:
-    """Return the ACS control register of a device; None without the capability, or where it cannot be read."""
+    """Return the ACS control register of a device; None if it is missing or unreadable."""
     config, at = content(path, 4096), 0x100
-    for _ in range(64):  # a list that runs in circles ends too
+    for _ in range(64):  # bounded, since the list may be circular
         if at < 0x100 or at + 8 > len(config):
             return None
         (head,) = struct.unpack_from("<I", config, at)

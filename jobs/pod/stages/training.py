@@ -1,7 +1,8 @@
-"""Training steps over all ranks of the trial, and the GPUs meanwhile: clocks, power, what slows them, errors.
+"""Training steps over all ranks of the trial, and the state of the GPUs during them.
 
-The program is the bench's (bench/training.py), started as a collective is. It ends, and everything below it, when its
-own time is up, when a peer fails and when the pod is terminated; what its ranks had measured until then is kept.
+Clocks, power, throttle reasons and errors of the GPUs are sampled. The program is the bench's (bench/training.py),
+started like a collective. It is terminated with all its children at its time limit, when a peer fails and when the pod
+is terminated; the measurements until then are kept.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from .deadline import Watch
 from .spec import Identity, Trial
 
 NAME = "training"
-SAMPLE_S = 2.0  # between two looks at the clocks; one look at eight GPUs takes about a second
-WHOLE_S = 20.0  # between two looks at everything: errors, what slows a GPU
+SAMPLE_S = 2.0  # between two samples of the clocks; one sample of eight GPUs takes about a second
+WHOLE_S = 20.0  # between two full samples: errors, throttle reasons
 SAMPLE_LIMIT_S = 30.0
-HURRY_S = 1.0  # the pod is being terminated: the results are sent first
+HURRY_S = 1.0  # the pod is being terminated: send the results first
 SAMPLE_BYTES = 1 << 16
 MOST_SAMPLES = 5000
 QUESTION = [
     "--query-gpu=index,uuid,clocks.sm,power.draw,temperature.gpu,utilization.gpu",
     "--format=csv,noheader,nounits",
 ]
-HEALTHY: Tuple[Any, ...] = (0, False, [], "None", "N/A")  # which mean nothing once the GPU no longer answers
+HEALTHY: Tuple[Any, ...] = (0, False, [], "None", "N/A")  # values that mean nothing once the GPU no longer answers
 FIELDS = ("sm_mhz", "power_w", "temperature_c", "utilisation")
 
 
@@ -50,7 +51,7 @@ class Training(collective.BenchRun):
         super().__init__(own, me, watch, barrier, place, archive)
 
     def train(self, data: Dict[str, Any], why: str) -> str:
-        """Run the steps, or agree with all ranks not to; returns the stage's status."""
+        """Run the steps, or agree with all ranks not to; return the stage's status."""
         argv, problem = programs.training(self.trial, self.me, self.env, self.archive)
         go, why = self._agree(NAME, why or problem, alone=False)
         if not go or argv is None:
@@ -77,19 +78,19 @@ class Training(collective.BenchRun):
 
 
 class Meanwhile(threading.Thread):
-    """Looks at this pod's GPUs while they train; finds nothing without nvidia-smi."""
+    """A thread that samples this pod's GPUs during training; it has no samples without nvidia-smi."""
 
     def __init__(self, kind: str, env: Mapping[str, str]) -> None:
         super().__init__(daemon=True)
         self.tool = gpus.find(env, "nvidia-smi") if kind == "nvidia" else None
-        self.last: List[Dict[str, Any]] = []  # the GPUs at the end, with all that slowed them in between
+        self.last: List[Dict[str, Any]] = []  # the GPUs at the end, with all throttle reasons since the beginning
         self._samples: List[Tuple[float, Dict[str, List[Optional[float]]]]] = []
         self._slowed: Dict[str, List[str]] = {}
         self._enough = threading.Event()
-        self._looked_after = False  # the last look, when the steps were over, was answered
+        self._looked_after = False  # the last sample, after the steps, succeeded
 
     def run(self) -> None:
-        """Look until `stop`."""
+        """Sample until `stop`."""
         if self.tool is None:
             return
         looked = 0.0
@@ -101,9 +102,9 @@ class Meanwhile(threading.Thread):
         self._looked_after = self._whole()
 
     def stop(self, limit_s: float) -> None:
-        """Take a last look and end; what takes longer is left to itself.
+        """Take a last sample and end; abandon one that takes longer.
 
-        Without an answer at the end earlier findings remain, and nothing is known to be well.
+        If the last sample fails, earlier findings remain, and no value counts as healthy.
         """
         self._enough.set()
         if self.is_alive():
@@ -115,7 +116,7 @@ class Meanwhile(threading.Thread):
             ]
 
     def medians(self, window: Optional[Tuple[float, float]]) -> List[Dict[str, Any]]:
-        """Return by GPU the medians, the least clock and the greatest heat while the steps ran (`window`, epoch)."""
+        """Return by GPU the medians, the lowest clock and the highest temperature in `window` (epoch seconds)."""
         if window and window[0] > window[1]:  # a clock was set back
             window = None
         samples = [each for at, each in self._samples if not window or window[0] <= at <= window[1]]
@@ -141,7 +142,7 @@ class Meanwhile(threading.Thread):
             cells = [cell.strip() for cell in line.split(",")]
             if len(cells) == 2 + len(FIELDS) and cells[0].isdigit():
                 by_gpu["%d %s" % (int(cells[0]), cells[1][:60])] = [_figure(cell) for cell in cells[2:]]
-        if len(self._samples) >= MOST_SAMPLES:  # of a long soak every second one goes, so that its end is seen as well
+        if len(self._samples) >= MOST_SAMPLES:  # drop every second one, so that a long soak's end fits
             del self._samples[::2]
         if by_gpu:
             self._samples.append((time.time(), by_gpu))
@@ -161,7 +162,7 @@ class Meanwhile(threading.Thread):
 def grown(
     before: Optional[List[Dict[str, Any]]], after: Optional[List[Dict[str, Any]]]
 ) -> Optional[List[Dict[str, Any]]]:
-    """Return the driver's reports that came in between; None where a pod may not read them."""
+    """Return the driver's reports since `before`; None if a pod may not read them."""
     if before is None or after is None:
         return None
     old = {(each["bus_id"], each["xid"]): each["count"] for each in before}

@@ -1,9 +1,9 @@
-"""Whether a peer can be reached on the ports that NCCL would take, and how fast TCP to it is.
+"""Reachability of a peer on ports like NCCL's, and the rate of TCP to it.
 
-NCCL listens on ports that the kernel picks (net.ipv4.ip_local_port_range) and dials its peers' in both directions
-(docs.nvidia.com, NCCL: NCCL_SOCKET_IFNAME and bootstrap): a policy that opens MASTER_PORT alone lets it hang. So every
-rank listens on a few such ports for a moment, and every other one dials them. The bytes sent are bounded in time and
-in number, so that a production network does not notice.
+NCCL listens on ports that the kernel picks (net.ipv4.ip_local_port_range) and connects to its peers' in both directions
+(docs.nvidia.com, NCCL: NCCL_SOCKET_IFNAME and bootstrap). A policy that opens only MASTER_PORT makes it hang. So every
+rank listens on a few such ports for a moment, and the others connect to them. The bytes sent are bounded in time and in
+number, so that a production network is not loaded.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .files import first_line
 
-CONNECT_S = 2.0  # one SYN is sent again after 1 s
+CONNECT_S = 2.0  # one SYN is retransmitted after 1 s
 BLOCK = bytes(256 << 10)
-MAX_BYTES = 4 << 30  # in all; two seconds at 16 Gb/s
+MAX_BYTES = 4 << 30  # in total; two seconds at 16 Gb/s
 SLICE_S = 0.05
-DEFAULT_RANGE = (32768, 60999)  # Linux' own
+DEFAULT_RANGE = (32768, 60999)  # Linux's default
 
 
 def local_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> Tuple[int, int]:
-    """Return the first and the last port that the kernel picks from."""
+    """Return the first and the last port of the kernel's range."""
     try:
         first, last = map(int, (first_line(path) or "").split())
     except ValueError:
@@ -35,7 +35,7 @@ def local_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> Tuple[i
 
 
 class Listeners:
-    """A few listening ports, spread over the range; a caller sends the run's token first."""
+    """A few listening ports, spread over the range; a client sends the run's token first."""
 
     def __init__(self, host: str, token: bytes, ports: Sequence[int], count: int = 4) -> None:
         self._token = token
@@ -75,12 +75,12 @@ class Listeners:
             while not self._closing.is_set():
                 try:
                     accepted, _ = line.accept()
-                except OSError:  # no caller within half a second, or gone before it was accepted
+                except OSError:  # no client within half a second, or its connection was reset before it was accepted
                     continue
                 threading.Thread(target=self._serve, args=(accepted,), daemon=True).start()
 
     def _serve(self, line: socket.socket) -> None:
-        """Greet; then count what is sent until the other side has no more, and say how fast it came."""
+        """Check the token; then count the received bytes until the sender has finished, and report the rate."""
         with line:
             line.settimeout(5)
             try:
@@ -103,7 +103,7 @@ def _exactly(line: socket.socket, size: int) -> bytes:
 
 
 def _count(line: socket.socket) -> Dict[str, Any]:
-    """Read to the end; return how much came, in which time, the best slice, and how long this thread had no CPU."""
+    """Read to the end; return bytes, duration, the best slice, and how long this thread waited for a CPU."""
     buffer = bytearray(1 << 20)
     waited, began = cpu_wait_s(), time.monotonic()
     last, before, total = began, _unread(line), 0
@@ -112,7 +112,7 @@ def _count(line: socket.socket) -> Dict[str, Any]:
         got = line.recv_into(buffer)
         now = time.monotonic()
         total += got
-        if now - last >= SLICE_S:  # a shorter rest says nothing
+        if now - last >= SLICE_S:  # a shorter slice is not meaningful
             arrived = total + _unread(line)
             peak = max(peak, (arrived - before) * 8 / (now - last) / 1e9)
             last, before = now, arrived
@@ -123,7 +123,7 @@ def _count(line: socket.socket) -> Dict[str, Any]:
 
 
 def _unread(line: socket.socket) -> int:
-    """Return how many bytes have arrived and were not read yet (SIOCINQ, tcp(7)); 0 if unknown."""
+    """Return how many bytes have arrived and are unread (SIOCINQ, tcp(7)); 0 if unknown."""
     try:
         import fcntl  # noqa: PLC0415  (some minimal Pythons are built without it)
         import termios  # noqa: PLC0415
@@ -134,10 +134,10 @@ def _unread(line: socket.socket) -> int:
 
 
 def cpu_wait_s(path: str = "/proc/thread-self/schedstat") -> Optional[float]:
-    """Return for how many seconds this thread was ready to run and had no CPU; None where the kernel does not say.
+    """Return for how many seconds this thread was runnable without a CPU; None if the kernel does not report it.
 
-    The second figure, in nanoseconds: https://docs.kernel.org/scheduler/sched-stats.html#proc-pid-schedstat. It grows
-    on a busy node as under a CPU limit.
+    The second value, in nanoseconds: https://docs.kernel.org/scheduler/sched-stats.html#proc-pid-schedstat. It grows on
+    a busy node and under a CPU limit.
     """
     try:
         return int((first_line(path) or "").split()[1]) / 1e9
@@ -157,7 +157,7 @@ def _spread(count: int) -> List[int]:
 
 
 def dial(address: str, port: int, token: bytes) -> Tuple[Optional[socket.socket], Optional[str]]:
-    """Connect and be greeted; return the connection, or what went wrong."""
+    """Connect and send the token; return the connection, or the error."""
     try:
         line = socket.create_connection((address, port), timeout=CONNECT_S)
     except socket.timeout:
@@ -178,9 +178,9 @@ def dial(address: str, port: int, token: bytes) -> Tuple[Optional[socket.socket]
 
 
 def send(line: socket.socket, seconds: float) -> Dict[str, Any]:
-    """Send for so long at most; return what arrived, as the other side counted it, or `error`.
+    """Send for at most so many seconds; return the bytes that the receiver counted, or `error`.
 
-    `cpu_wait_s` is for how long the two of us had no CPU, one or the other, or None; both at once counts twice.
+    `cpu_wait_s` is the sum of both sides' waits for a CPU, or None; simultaneous waits count twice.
     """
     line.settimeout(seconds + 3)
     waited = cpu_wait_s()

@@ -1,6 +1,6 @@
 """Faults between groups of nodes, without a node at fault: groups that fail with each other, and slow ones.
 
-Leaves may have no label, or the wrong one; then nodes and pairs look bad that are not.
+Leaves may be unlabelled, or labelled wrongly; healthy nodes and pairs then look faulty.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ TOGETHER = (
     2,
     4,
 )  # nodes without a pass that are tested with each other before one is found at fault: without leaves, with them
-SLOW_SHARE, SLOW_NODES = 0.2, 4  # of the nodes, before equally slow ones are a group and not many bad nodes
-NARROW, ODD = 0.05, 0.1  # around their median lie the failing values of a slow group, but for a tenth: bad nodes differ
-FEW_OF = 8  # one node of so many may be bad with some partners only
-SLOW_INSIDE = 0.75  # of the pairs in a leaf: one node that fails with its leaf only is in half of them at most
+SLOW_SHARE, SLOW_NODES = 0.2, 4  # of the nodes: from here on equally slow ones are a group, not many bad nodes
+NARROW, ODD = 0.05, 0.1  # failing values of a slow group are so near their median, but for a tenth: bad nodes differ
+FEW_OF = 8  # one node of so many may be bad with only some partners
+SLOW_INSIDE = 0.75  # of the pairs in a leaf: a node that fails only with its leaf is in at most half of them
 BAD_PATHS = (0.25, 6)  # share of the pairs, and their number, above which they are not reported one by one
 
 
 def grouped(state: Evidence) -> Dict[str, int]:
-    """Return the groups that fail with each other, where no element at fault explains it; 0: the largest."""
+    """Return the groups that fail with each other, if no element at fault explains it; 0: the largest."""
     nodes = [node for node in state.fleet.nodes if not state.at_fault(node)]
     failed = {node: state.against(node) for node in nodes if state.failed.get(node)}
     groups = groups_of(nodes, state.passed, failed)
@@ -33,7 +33,7 @@ def grouped(state: Evidence) -> Dict[str, int]:
 
 
 def equally_slow(state: Evidence) -> FrozenSet[str]:
-    """Return a large part of the fleet that is equally slow, with each other, too, and above the floor."""
+    """Return a large part of the fleet that is equally slow, also with each other, and above the floor."""
     slow = {n for n in state.failed if not state.passed[n] and not state.at_fault(n) and len(state.against(n)) > 1}
     if len(slow) < max(SLOW_NODES, SLOW_SHARE * len(state.met)):
         return frozenset()
@@ -48,7 +48,7 @@ def equally_slow(state: Evidence) -> FrozenSet[str]:
 
 
 def slow_inside(state: Evidence) -> FrozenSet[str]:
-    """Return the leaves inside which nearly every pair fails, of nodes that pass with nodes of other leaves."""
+    """Return the leaves inside which nearly every pair fails, although their nodes pass with other leaves."""
     slow_pairs: Dict[str, List[Nodes]] = {}
     for pair in state.of:
         leaf = state.fleet.leaf(pair[0])
@@ -66,7 +66,7 @@ def slow_inside(state: Evidence) -> FrozenSet[str]:
 
 
 def held_back(state: Evidence) -> Dict[str, Set[str]]:
-    """Return nodes that may yet be a group, and with whom to test them: bad nodes fail with each other, too."""
+    """Return nodes that may form a group, and partners to test them with: bad nodes fail with each other, too."""
     bad = {n: len(state.against(n)) for n in state.failed if not state.at_fault(n) and n not in state.slow}
     bad = {n: count for n, count in bad.items() if state.can_answer(n)}
     never = {n for n, count in bad.items() if count > 1 and not state.passed[n]}
@@ -99,7 +99,7 @@ def group_findings(state: Evidence) -> List[Finding]:
     bad = [pair for pair in known if ("pair", pair) in state.findings]
     counted = Counter(node for pair in bad for node in pair)
     few = {node for node, _ in counted.most_common(max(2, len(state.met) // FEW_OF))}
-    spread = sum(few.isdisjoint(pair) for pair in bad)  # what a few nodes explain is theirs
+    spread = sum(few.isdisjoint(pair) for pair in bad)  # pairs that a few nodes explain are attributed to those
     if len(bad) >= BAD_PATHS[1] and len(bad) > BAD_PATHS[0] * len(known) and spread > BAD_PATHS[0] * len(bad):
         for pair in bad:
             del state.findings["pair", pair]

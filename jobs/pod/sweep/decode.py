@@ -1,7 +1,7 @@
 """The result of a history of rounds: nodes at fault, proven, flaky, suspect or not tested, and the verdict.
 
-Go is only what every node earned: nothing missing, nothing in doubt, nothing left in the plan, and a floor to judge by.
-A sweep no longer needs a node that has passed and is not a partner in an open question.
+The verdict is go only if every node is proven, no question is open, the plan is complete, and there is a floor to judge
+by. A sweep no longer needs a node that has passed and is not a partner in an open question.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .state import State, constant
 
 GO, NO_GO, INCONCLUSIVE = "go", "no-go", "inconclusive"
 FLAKY_PAIRS = 3
-FEW_PAIRS = 4  # named one by one if no node is at fault
+FEW_PAIRS = 4  # listed one by one if no node is at fault
 
 
 def decode(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
@@ -27,7 +27,7 @@ def decode(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
 
 
 def blame_of(state: State, facts: Facts) -> Blame:
-    """Return the result of evidence that is drawn already."""
+    """Return the result of a computed state."""
     fleet, rules = state.fleet, state.rules
     findings = tuple(state.findings[key] for key in sorted(state.findings))
     suspects = _suspects(state)
@@ -106,9 +106,9 @@ def _measures_nothing(state: State, node: str) -> bool:
 
 
 def _pairs_at_fault(state: State) -> Tuple[List[str], Set[Nodes]]:
-    """Return a text about pairs that fail beyond doubt without a named fault, and those pairs.
+    """Describe pairs that fail beyond doubt without a node at fault, and return those pairs.
 
-    What is below the floor is beyond doubt once one such pair was repeated as often as the plan repeats.
+    Pairs below the floor are beyond doubt once one of them was repeated as often as the plan repeats.
     """
     measured = [p for p in state.of if len(p) == 2 and any(each.grade != NOTHING for each in state.of[p])]
     reasons: List[str] = []
@@ -134,13 +134,13 @@ def _pairs_at_fault(state: State) -> Tuple[List[str], Set[Nodes]]:
 
 
 def _count(pairs: Sequence[Nodes], of: Sequence[Nodes]) -> str:
-    """Return how many pairs of how many; the names, too, where they are few."""
+    """Return the number of pairs out of all, with their names if they are few."""
     names = " (%s)" % ", ".join(" and ".join(pair) for pair in pairs) if len(pairs) <= FEW_PAIRS else ""
     return "%d of %d pairs%s" % (len(pairs), len(of), names)
 
 
 def _missing(numbers: Sequence[int]) -> List[str]:
-    """Return the rounds from 1 on that are not among the numbers, as ranges: a number may be any."""
+    """Return the missing round numbers from 1 on, as ranges; the input may contain any number."""
     ranges: List[str] = []
     last = 0
     for number in sorted(each for each in set(numbers) if each > 0):
@@ -158,11 +158,11 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, at_fault: S
     if missing := _missing([done.round.number for done in facts.history]):
         reasons.append("rounds without a record: %s" % ", ".join(missing))
     if planned(fleet, rules, facts, state) is not None:
-        reasons.append("the plan is not at its end: rounds that ran: %d" % len(facts.history))
+        reasons.append("the plan is not complete: rounds that ran: %d" % len(facts.history))
     if len(fleet.nodes) > 1 and not any(state.passed.values()):
         reasons.append("no pair passed: no proven node to test others with")
     if rules.pair_floor is None or (rules.alone and rules.bus and rules.node_floor is None):
-        reasons.append("no floor: a fleet that is slow as a whole would not be seen")
+        reasons.append("no floor: a fleet that is slow as a whole would not be detected")
     lost = {
         n for n in fleet.nodes if (n in fleet.gone and not state.enough(n)) or _measures_nothing(state, n)
     }  # reported
@@ -176,7 +176,7 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, at_fault: S
 
 
 def untested(state: State, nodes: Dict[str, str]) -> str:
-    """Name the elements that no round has tested; '' for none. `nodes` lack something before they are proven."""
+    """Name the elements that no round has tested; '' for none. `nodes` are not proven yet."""
     fleet, pairs = state.fleet, {pair for pair in state.of if len(pair) > 1}
     measured = {pair for pair in pairs if any(each.grade != NOTHING for each in state.of[pair])}
     leaves = {fleet.leaf(node) for node in fleet.nodes} - {""}
@@ -201,14 +201,14 @@ def _undecided(state: State) -> List[Nodes]:
     return sorted(pair for pair in pairs if ("pair", pair) not in state.findings)
 
 
-OF_A_LEAF = 3  # proven nodes of other leaves that stay: as many as a suspected uplink is probed with
+OF_A_LEAF = 3  # proven nodes kept of each other leaf: as many as a suspected uplink is probed with
 
 
 def spare(fleet: Fleet, rules: Rules, history: Sequence[Done], each: Round, kept: AbstractSet[str]) -> List[str]:
-    """Return the proven nodes that neither the next round nor any later one needs; `kept` are never among them.
+    """Return the proven nodes that neither the next round nor any later one needs, without those in `kept`.
 
-    None before every node was paired; nor a node at fault, which would take the next job. Who may be a partner still
-    stays: all of the leaves in doubt, some of each other leaf, and as many as suspects may meet.
+    None is released before every node was paired, and no node at fault, which would receive the next job. Possible
+    partners stay: all nodes of the leaves in doubt, some of each other leaf, and as many as suspects may need.
     """
     if each.stage <= matchings_of(fleet, rules):
         return []

@@ -1,10 +1,11 @@
-"""Rounds that were slowed as a whole, known by the rounds of the same kind and by controls.
+"""Detection of rounds that were slowed as a whole, by rounds of the same kind and by controls.
 
-A control is a pair that passed and is tested again along with repeated pairs. A much faster one shows that its
-first round was slowed; controls that fail say that theirs is. What failed in a slowed round finds no fault.
+A control is a pair that passed and is tested again together with repeated pairs. A much faster control shows that its
+first round was slowed; controls that all fail show that theirs is. Failures in a slowed round are not evidence of a
+fault.
 
-What reports itself cannot be trusted to be whole, in order or finite: first a history is cut to what can be judged, no
-node of another fleet, no round twice, no value that no hardware gives. Removed values are reported.
+Results may be incomplete, out of order or not finite. So a history is first reduced to valid entries: no node of
+another fleet, no repeated round, no implausible value. Removed values are reported.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
 from .model import Done, Fleet, Nodes, Result, Round, Rules
 
 HIGHEST = 100_000.0
-"""GB/s: a hundred times what a node of today moves over its NICs and NVLinks together. More was not measured."""
+"""GB/s: a hundred times what a current node moves over its NICs and NVLinks together. A higher value is invalid."""
 
 
 def tidy(fleet: Fleet, history: Sequence[Done]) -> Tuple[List[Done], List[str]]:
-    """Return the rounds in their order, and what was taken out of them."""
+    """Return the rounds in order, and notes about removed entries."""
     known = set(fleet.nodes)
     rounds: Dict[int, Done] = {}
     notes: List[str] = []
@@ -39,7 +40,7 @@ def tidy(fleet: Fleet, history: Sequence[Done]) -> Tuple[List[Done], List[str]]:
 
 
 def _of_fleet(done: Done, known: Iterable[str]) -> Done:
-    """Return a round with tests of this fleet only, each once, each of one node or of two."""
+    """Return a round with tests of this fleet only, each once, with one node or two."""
     fit = set(known)
     tests = tuple(
         dict.fromkeys(t for t in done.round.tests if 1 <= len(t) <= 2 and len(set(t)) == len(t) and fit >= {*t})
@@ -54,7 +55,7 @@ def _together(first: Done, again: Done) -> Done:
 
 
 def _usual_rails(history: Sequence[Done], alone: bool) -> int:
-    """Return how many rails most tests of a kind reported."""
+    """Return the number of rails that most tests of a kind reported."""
     counted: Counter[int] = Counter(
         len(done.results[test].rails)
         for done in history
@@ -73,7 +74,7 @@ def _whole(done: Done, rails: Dict[bool, int]) -> Done:
 
 
 def _sound(result: Result, rails: int) -> Result:
-    """Return a result with None for what was not measured: an odd number, or a rail that is not reported."""
+    """Return a result with None for invalid values and for rails that are not reported."""
     rails_of = tuple(_value(each) for each in result.rails)
     missing = (None,) * (rails - len(rails_of)) if result.busbw is not None else ()
     return replace(result, busbw=_value(result.busbw), rails=rails_of + missing)
@@ -83,9 +84,9 @@ def _value(value: Optional[float]) -> Optional[float]:
     return value if value is not None and math.isfinite(value) and 0 <= value <= HIGHEST else None
 
 
-FALLEN = 0.90  # of the level of a kind: the tolerance of a single test; a median of three is nearer
+FALLEN = 0.90  # of the level of a kind: the tolerance of a single test; a median of three is closer
 ENOUGH = 3  # tests of a kind that make a median
-ATTEMPTS = 4  # at a pairing, each with half as many at once: what slows 3 rounds of 10 slows four in a row once in 120
+ATTEMPTS = 4  # per pairing, each with half as many at once: if 3 of 10 rounds are slowed, four in a row are once in 120
 
 Values = Mapping[Nodes, float]  # GB/s of the tests of a round that measured something
 
@@ -94,7 +95,7 @@ Values = Mapping[Nodes, float]  # GB/s of the tests of a round that measured som
 class Disturbed:
     """The slowed rounds: `rounds` are repeated, at most `at_once` tests at a time; `slowed` are rounds and their kinds.
 
-    `stays` says which pairings are slow however few run at once.
+    `stays` names pairings that are slow at any number of simultaneous tests.
     """
 
     rounds: FrozenSet[int]
@@ -105,7 +106,7 @@ class Disturbed:
 
 
 def upper(values: Sequence[float]) -> float:
-    """Return the median of the values near the upper quartile: half of the tests may fail without moving it."""
+    """Return the median of the values near the upper quartile, which holds if up to half of the tests fail."""
     quartile = sorted(values)[len(values) * 3 // 4]
     return median([v for v in values if v >= FALLEN * quartile])
 
@@ -113,7 +114,7 @@ def upper(values: Sequence[float]) -> float:
 def disturbed(
     fleet: Fleet, rules: Rules, matchings: int, history: Sequence[Done], measured: Mapping[int, Values]
 ) -> Disturbed:
-    """Find what was slowed in a history; `measured` has the values of each round by its number."""
+    """Find the slowed rounds of a history; `measured` has the values of each round by its number."""
     levels, first = _levels(fleet, matchings, history, measured)
     slowed: Set[Tuple[int, str]] = set()
     undone: Dict[int, int] = {}
@@ -143,7 +144,7 @@ def disturbed(
 
 
 def by_kind(fleet: Fleet, values: Values) -> Dict[str, Dict[Nodes, float]]:
-    """Return the values of pairs by the kind of test."""
+    """Return the values of pairs by kind of test."""
     kinds: Dict[str, Dict[Nodes, float]] = {}
     for nodes, value in values.items():
         if len(nodes) > 1:
@@ -159,7 +160,7 @@ def _levels(
     first: Dict[int, Dict[str, float]] = {}
     few: Dict[str, List[float]] = {}
     again: Dict[str, List[float]] = {}
-    usual: Dict[Nodes, Tuple[float, float]] = {}  # of tests that are near their round's level: value and level
+    usual: Dict[Nodes, Tuple[float, float]] = {}  # of tests near their round's level: value and level
     for done in history:
         base = 1 <= done.round.stage <= matchings
         for kind, values in by_kind(fleet, measured[done.round.number]).items():
@@ -174,7 +175,7 @@ def _levels(
                 again.setdefault(kind, []).extend(
                     v / usual[n][0] * usual[n][1] for n, v in values.items() if n in usual
                 )
-    for kind, together in few.items():  # of rounds that are too small to have a level of their own
+    for kind, together in few.items():  # of rounds that are too small for a level of their own
         if len(together) >= ENOUGH:
             levels[kind] = max(levels.get(kind, 0.0), upper(together))
     for kind, controls in again.items():
@@ -191,7 +192,7 @@ def _controlled(
     levels: Mapping[str, float],
     slowed: Set[Tuple[int, str]],
 ) -> Set[Tuple[int, str]]:
-    """Return the later rounds, and kinds, with controls that all fail."""
+    """Return the later rounds, and kinds, in which all controls fail."""
     disturbed_rounds: Set[Tuple[int, str]] = set()
     passed: Dict[Nodes, bool] = {}
     for done in history:

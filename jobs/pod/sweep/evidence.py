@@ -67,7 +67,7 @@ class Evidence:
         return ("node", (node,)) in self.findings
 
     def explained(self, pair: Nodes) -> bool:
-        """Return whether a node at fault, or an uplink at fault or in doubt, may be why a pair fails."""
+        """Return whether a node at fault, or an uplink at fault or in doubt, may explain a pair's failure."""
         for node in pair:
             if node in self.held or node in self.slow or self.at_fault(node):
                 return True
@@ -80,27 +80,27 @@ class Evidence:
         return any(self.fleet.leaf(node) in self.hot or self.fleet.leaf(node) in self.bad_leaves for node in pair)
 
     def inside_slow(self, pair: Nodes) -> bool:
-        """Say whether a pair is inside a leaf inside which nearly all is slow."""
+        """Return whether a pair is inside a leaf in which nearly all pairs are slow."""
         return bool(self.slow_leaves) and self.fleet.leaf(pair[0]) in self.slow_leaves and not self.fleet.crosses(pair)
 
     def between(self, pair: Nodes) -> bool:
-        """Say whether a pair's nodes are of two groups that fail with each other."""
+        """Return whether a pair's nodes are in two groups that fail with each other."""
         return bool(self.groups) and len({self.groups[node] for node in pair if node in self.groups}) > 1
 
     def against(self, node: str) -> Set[str]:
-        """Return the partners with whom a node failed and nothing else explains it."""
+        """Return the partners of a node's failures that have no other explanation."""
         return {p for p in self.failed[node] if not self.explained(pair_of(node, p))}
 
     def trusted(self, node: str) -> bool:
-        """Say whether a node proves others: it passed, and with at least as many as it failed with."""
+        """Return whether a node can prove others: it passed, with at least as many partners as it failed with."""
         passes = len(self.passed[node])
         return bool(passes) and not self.at_fault(node) and passes >= len(self.against(node))
 
     def can_answer(self, node: str) -> bool:
-        """Say whether a node is there, and reports."""
+        """Return whether a node is in the fleet and reports."""
         return node not in self.fleet.gone and self.silent[node] < SILENT
 
 
 def pair_of(one: str, other: str) -> Nodes:
-    """Return a pair's nodes as tests name them."""
+    """Return a pair's nodes in the order of tests."""
     return (one, other) if one < other else (other, one)

@@ -1,8 +1,9 @@
-"""Nodes that pass with each other and fail with the others: a link between two groups, which no label names.
+"""Groups of nodes that pass with each other and fail with the others: a faulty link that no label shows.
 
-A bad node fails with a bad one, too. Nodes that fail with most of a fleet and pass with each other are not bad: what is
-between them and the others is. A cut of the fleet is believed where it explains the tests so much better than bad nodes
-or bad pairs do that it pays for the choice of its nodes (minimum description length, Rissanen 1978).
+A bad node fails with every node. Nodes that fail with most of a fleet and pass with each other are not bad: the fault
+is in the link between them and the others. A cut of the fleet is an alternative to bad nodes or bad pairs. It is
+accepted if it explains the tests better by more than the cost of choosing its nodes (minimum description length,
+Rissanen 1978).
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from typing import Dict, FrozenSet, List, Mapping, Sequence, Set, Tuple
 Met = Mapping[str, Set[str]]
 
 BELIEVED = 4.6  # nats, a hundred times as likely: two nodes that pass with each other and fail with all 12 others
-LEAST = 4  # failing tests across a cut: two bad paths between four nodes are that
-WEIGHTS = (1, 3)  # passes that a failure outweighs: where half of the paths across are bad, more than one
-MOST = 4  # groups that are looked for: a fabric with more of them needs labels
+LEAST = 4  # failing tests across a cut: as many as of two bad paths between four nodes
+WEIGHTS = (1, 3)  # passes that a failure outweighs: more than one if half of the paths across are bad
+MOST = 4  # groups to search for: a fabric with more of them needs labels
 TURNS = 20
-STARTS, LARGE = 16, 1000  # random starts, in fleets of up to LARGE nodes: one disturbed test may mislead a start
+STARTS, LARGE = 16, 1000  # random starts, in fleets of up to LARGE nodes: one disturbed test may mislead a single start
 
 
 def groups_of(nodes: Sequence[str], passed: Met, failed: Met) -> List[FrozenSet[str]]:
-    """Return the groups that the failures of a fleet lie between, the largest first; [] where there is no clear cut.
+    """Return the groups between which a fleet's failures lie, the largest first; [] without a clear cut.
 
-    `passed` and `failed` list the partners of each node; those that an element at fault explains are left out.
+    `passed` and `failed` list the partners of each node, without those that an element at fault explains.
     """
-    left = [node for node in nodes if passed.get(node)]  # a node that passes with none is in no group
+    left = [node for node in nodes if passed.get(node)]  # a node that never passes is in no group
     groups: List[FrozenSet[str]] = []
     while len(groups) < MOST:
         cut = _cut(left, passed, failed)
@@ -39,14 +40,14 @@ def groups_of(nodes: Sequence[str], passed: Met, failed: Met) -> List[FrozenSet[
         )
         if together is None:
             groups.append(cut)
-        else:  # not known to be two
+        else:  # they may be one group
             groups[together] |= cut
         left = [node for node in left if node not in cut]
     return [frozenset(_sure(group, passed, failed)) for group in ([frozenset(left), *groups] if groups else [])]
 
 
 def _sure(group: FrozenSet[str], passed: Met, failed: Met) -> List[str]:
-    """Return the nodes that mostly pass inside a group: the group of the others is unknown."""
+    """Return the nodes that mostly pass inside a group; for the others the group is unknown."""
     return [n for n in group if len(passed.get(n, set()) & group) > len(failed.get(n, set()) & group)]
 
 
@@ -88,7 +89,7 @@ def _doubtful(edges: Edges) -> Set[str]:
 
 
 def _balanced(nodes: Sequence[str], edges: Edges, rng: random.Random) -> Set[str]:
-    """Return one of two sides, drawn from some node on: a pass is the same side, a failure the other."""
+    """Return one of two sides, built from random nodes: a pass joins the same side, a failure the other."""
     side: Dict[str, int] = {}
     for first in rng.sample(nodes, len(nodes)):
         if first in side:
@@ -104,12 +105,12 @@ def _balanced(nodes: Sequence[str], edges: Edges, rng: random.Random) -> Set[str
 
 
 def _weighted(nodes: Sequence[str], edges: Edges, weight: int) -> List[Tuple[str, List[Tuple[str, int]]]]:
-    """Return of each node its partners and how much each pulls it to its own side; a failure counts so many passes."""
+    """Return for each node its partners and their weights for its own side; a failure counts `weight` passes."""
     return [(n, [(other, sign if sign > 0 else -weight) for other, sign in edges[n].items()]) for n in nodes]
 
 
 def _settled(pulls: Sequence[Tuple[str, Sequence[Tuple[str, int]]]], start: Set[str]) -> Set[str]:
-    """Move single nodes to the other side for as long as fewer tests then contradict the cut."""
+    """Move single nodes to the other side as long as fewer tests then contradict the cut."""
     side = {node: -1 if node in start else 1 for node, _ in pulls}
     for _ in range(TURNS):
         moved = 0
@@ -124,7 +125,7 @@ def _settled(pulls: Sequence[Tuple[str, Sequence[Tuple[str, int]]]], start: Set[
 
 
 def _pruned(side: Set[str], edges: Edges) -> Set[str]:
-    """Leave out who does not pass with another of the side."""
+    """Remove nodes that pass with no other node of the side."""
     while True:
         linked = {node for node in side if any(sign > 0 and other in side for other, sign in edges[node].items())}
         if linked == side:
@@ -133,14 +134,14 @@ def _pruned(side: Set[str], edges: Edges) -> Set[str]:
 
 
 def _gain(side: Set[str], rest: Set[str], edges: Edges) -> float:
-    """Return how much better a cut explains the tests than the nodes of its smaller side, or pairs, do; in nats."""
+    """Return the gain of a cut over bad nodes of its smaller side, or bad pairs, as explanations; in nats."""
     passes, failures = _count(side, rest, edges)
     in_side = [each // 2 for each in _count(side, side, edges)]
     in_rest = [each // 2 for each in _count(rest, rest, edges)]
     if failures < max(LEAST, len(side)):
         return 0.0
     size = len(side) + len(rest)
-    chosen = lgamma(size + 1) - lgamma(len(side) + 1) - lgamma(len(rest) + 1)  # log of the sets of so many nodes
+    chosen = lgamma(size + 1) - lgamma(len(side) + 1) - lgamma(len(rest) + 1)  # log of the number of sets of this size
     together = _likely(in_side[0] + in_rest[0], in_side[1] + in_rest[1])
     share = (failures + 0.5) / (passes + failures + 1)
     nodes = in_side[0] * 2 * log(1 - share) + in_side[1] * log(1 - (1 - share) ** 2) + _likely(*in_rest)
@@ -155,7 +156,7 @@ def _likely(passes: int, failures: int) -> float:
 
 
 def _count(side: Set[str], rest: Set[str], edges: Edges) -> Tuple[int, int]:
-    """Return the passes and failures between two sets; of one with itself each counts twice."""
+    """Return the passes and failures between two sets; of a set with itself each counts twice."""
     signs = [sign for node in side for other, sign in edges[node].items() if other in rest]
     failures = sum(sign < 0 for sign in signs)
     return len(signs) - failures, failures

@@ -1,8 +1,8 @@
-"""Slow majorities and noise: tests in two heaps, rails or ways that are slow everywhere, values too noisy to judge.
+"""Slow majorities and noise: tests with two levels, rails or paths that are slow everywhere, noisy values.
 
-A fault only makes slow. So the level of tests is that of sound elements while most are sound; where most are not, the
-few tests that are faster show it, or another rail, or the tests in a leaf. No test shows the sound heap: both are
-reported, no node is named at fault, and the sweep is not go.
+Faults only make tests slower. So the level of tests is that of sound elements if most are sound. If most are not, a few
+faster tests show it, or another rail, or the tests in a leaf. The tests do not show which level is sound: both are
+reported, no node is found at fault, and the sweep is not go.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from .disturbed import upper
 from .model import ACROSS, INSIDE, Finding, Fleet, Nodes
 
 Key = Tuple[str, int]  # kind of test and rail (-1: all rails together)
-Tests = Sequence[Tuple[float, Nodes]]  # GB/s, and of whom
+Tests = Sequence[Tuple[float, Nodes]]  # GB/s, and the nodes
 
-GROUP = (0.88, 0.95)  # of the median: a healthy second group lies here (real ones 7 to 11 % apart; noise 2 %)
+GROUP = (0.88, 0.95)  # of the median: the range of a healthy second group (real ones are 7 to 11 % apart; noise 2 %)
 FAST_SIGMAS = 5.0  # above the level: by chance once in 3 million values
 FAULT_SIGMAS = (3.3, 6.0)
-"""Below the level: one of nine values of a test once in 230 tests, less often than accidents (1 % of tests). The other
-where noise is too high for any go, so that no element is named at all but for far more."""
+"""Below the level: by chance one of nine values of a test once in 230 tests, less often than accidents (1 % of tests).
+The second value applies to noise too high for any go: then only much slower elements are found at fault."""
 LEAST_AT_FAULT = 0.85
-"""Noise above 4.5 % (0.15 / 3.3) hides faults of 10 to 15 %: of an element at 0.85 one test in 27 then still passes."""
+"""Noise above 4.5 % (0.15 / 3.3) hides faults of 10 to 15 %: an element at 0.85 then still passes one test in 27."""
 NORMAL = 1.4826  # sigma over the median deviation of a normal distribution
-HEAPS_SIGMAS = 5.0  # two heaps lie so far apart; the halves of one normal distribution 2.3 of their own sigma
-UNSURE = 5  # over their number: by so large a part the estimate of few values may be too low
-LEAST_VALUES, FEW_VALUES = 3, 8  # above the level, before there is an estimate, and before it is believed
-UNKNOWN = 0.06  # what noise may be where there are few
-OWN = 16  # above the level of a kind before it has a noise of its own
+HEAPS_SIGMAS = 5.0  # least distance of two levels; the halves of one normal distribution have 2.3 of their own sigma
+UNSURE = 5  # divided by the number of values: by this share an estimate from few values may be too low
+LEAST_VALUES, FEW_VALUES = 3, 8  # above the level, before an estimate is made, and before it is trusted
+UNKNOWN = 0.06  # assumed noise of few values
+OWN = 16  # values above the level of a kind before its own noise is used
 REPEATED = 3  # fast tests of a kind that need no repetition
 SHOWN = 4  # names
 
 
 @dataclass(frozen=True)
 class Heaps:
-    """The findings of a history apart from faults of single elements, and the tests to repeat before it is reported."""
+    """The findings of a history apart from faults of single elements, and the tests to repeat before the report."""
 
     found: Tuple[Finding, ...]
     again: Tuple[Nodes, ...]
@@ -46,7 +46,7 @@ class Heaps:
 
 @dataclass(frozen=True)
 class Noise:
-    """Sigma over the level of tests of a kind, and what it may be at most by the number of values."""
+    """The noise of tests of a kind: sigma relative to the level, and its upper bound by the number of values."""
 
     sigma: float = 0.0
     most: float = 0.0
@@ -55,8 +55,8 @@ class Noise:
 def noise_of(tests: Mapping[Key, Tests]) -> Dict[Tuple[str, bool], Noise]:
     """Return the noise of each kind of test and, under True, of single rails.
 
-    Of all rails together it is that of the values above the level, since those below may be faults. A single rail has
-    that, and what the rails of one test differ by. Two healthy groups are not noise.
+    The noise of all rails together is that of the values above the level, since lower ones may be faults. A single rail
+    adds the differences between the rails of one test. Two healthy groups are not noise.
     """
     above = {key: _above(values) for key, values in tests.items()}
     whole = _noise([share for (_, rail), shares in above.items() if rail < 0 for share in shares])
@@ -80,7 +80,7 @@ def _noise(deviations: Sequence[float]) -> Noise:
 
 
 def _above(values: Tests) -> List[float]:
-    """Return how far values lie above the level, those of a faster group left out."""
+    """Return the deviations of values above the level, without those of a faster group."""
     level = upper([value for value, _ in values])
     near = sorted(value for value, _ in values if level * GROUP[0] <= value <= level / GROUP[0])
     level = _upper_heap(near) if near else level
@@ -88,7 +88,7 @@ def _above(values: Tests) -> List[float]:
 
 
 def _within_tests(tests: Mapping[Key, Tests]) -> List[float]:
-    """Return how far the rails of each test lie from their median, each over its level."""
+    """Return the deviations of each test's rails from their median, relative to the level."""
     of_test: Dict[Tuple[str, int], List[float]] = {}
     for (kind, rail), values in tests.items():
         level = upper([value for value, _ in values])
@@ -99,7 +99,7 @@ def _within_tests(tests: Mapping[Key, Tests]) -> List[float]:
 
 
 def _upper_heap(values: Sequence[float]) -> float:
-    """Return the median of sorted values, or of their upper heap where they are clearly two (two means)."""
+    """Return the median of sorted values, or of the upper group if there are clearly two (two means)."""
     best, split, total, left = 0.0, 0, sum(values), 0.0
     for at in range(1, len(values)):
         left += values[at - 1]
@@ -115,7 +115,7 @@ def _upper_heap(values: Sequence[float]) -> float:
 
 
 def fault_below(noise: Mapping[Tuple[str, bool], Noise], usual: float) -> Dict[Tuple[str, bool], float]:
-    """Return the share of the level below which a value of each kind fails: lower where noise reaches the usual one."""
+    """Return the share of the level below which a value of each kind fails: lower if noise reaches the usual one."""
     hidden = any(1 - FAULT_SIGMAS[0] * each.sigma < LEAST_AT_FAULT for each in noise.values())
     return {key: min(usual, 1 - FAULT_SIGMAS[hidden] * each.most) for key, each in noise.items()}
 
@@ -123,7 +123,7 @@ def fault_below(noise: Mapping[Tuple[str, bool], Noise], usual: float) -> Dict[T
 def heaps(
     fleet: Fleet, tests: Mapping[Key, Tests], levels: Mapping[Key, float], noise: Mapping[Tuple[str, bool], Noise]
 ) -> Heaps:
-    """Find what is slow or noisy in most tests; `tests` are all that were not disturbed."""
+    """Find slowness or noise in most tests; `tests` are all that were not disturbed."""
     found = [_noisy(fleet, noise)]
     again: Set[Nodes] = set()
     split: Set[str] = set()
@@ -133,11 +133,11 @@ def heaps(
             continue
         if len(fast) < REPEATED:
             again.update(nodes for nodes, values in fast.items() if len(values) < 2)
-        if key[0] not in split:  # a rail is reported where all together do not show it
+        if key[0] not in split:  # a rail is reported only if all rails together do not show it
             split.update(key[:1] if key[1] < 0 else ())
             found.append([_two_heaps(fleet, key, tests[key], levels[key], fast)])
     ways = _slow_ways(tests, levels)
-    if ways:  # a round that slowed itself shows in few that run again
+    if ways:  # a round that slowed itself is detected by a few repeated tests
         kind = min((INSIDE, ACROSS), key=lambda each: levels.get((each, -1), 0.0))
         again.update(_to_repeat(tests.get((kind, -1), ())))
     found += [_slow_rails(tests, levels, noise), ways]
@@ -145,7 +145,7 @@ def heaps(
 
 
 def _to_repeat(tests: Tests) -> List[Nodes]:
-    """Return a few tests that ran once; none where as many ran twice."""
+    """Return a few tests that ran once; none if as many ran twice."""
     times = Counter(nodes for _, nodes in tests)
     left = REPEATED - sum(count > 1 for count in times.values())
     return sorted(nodes for nodes, count in times.items() if count == 1)[: max(0, left)]
@@ -163,7 +163,7 @@ def _noisy(fleet: Fleet, noise: Mapping[Tuple[str, bool], Noise]) -> List[Findin
 
 
 def _fast(tests: Tests, level: float, sigma: float) -> Dict[Nodes, List[float]]:
-    """Return the tests that are faster than a healthy group is, each time that they ran."""
+    """Return the tests that are faster than a healthy group in all of their runs."""
     values: Dict[Nodes, List[float]] = {}
     for value, nodes in tests:
         values.setdefault(nodes, []).append(value / level)
@@ -199,7 +199,7 @@ def _named(fleet: Fleet, nodes: Set[str], kind: str) -> str:
 def _slow_rails(
     tests: Mapping[Key, Tests], levels: Mapping[Key, float], noise: Mapping[Tuple[str, bool], Noise]
 ) -> List[Finding]:
-    """Return the rails with a level below that of the fastest one: those of one plane are slow on every node."""
+    """Return the rails whose level is below that of the fastest: those of one plane are slow on every node."""
     for kind in (INSIDE, ACROSS):
         rails = {rail: level for (of, rail), level in levels.items() if of == kind and rail >= 0}
         best = max(rails.values(), default=0.0)
@@ -218,7 +218,7 @@ def _slow_rails(
 
 
 def _slow_ways(tests: Mapping[Key, Tests], levels: Mapping[Key, float]) -> List[Finding]:
-    """Return that tests across leaves are slower, or faster, than in a leaf by more than healthy groups differ."""
+    """Report tests across leaves that differ from those in a leaf by more than healthy groups do."""
     for rail in sorted(rail for kind, rail in levels if kind == ACROSS and (INSIDE, rail) in levels):
         share = levels[ACROSS, rail] / levels[INSIDE, rail]
         if not GROUP[0] <= share <= 1 / GROUP[0]:

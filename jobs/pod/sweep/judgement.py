@@ -1,8 +1,8 @@
-"""Tests judged against their peers: pass, fail or unclear, the rails at fault, and rounds that disturbed themselves.
+"""Tests judged against their peers: pass, fail or unclear, and the rails at fault.
 
-A value is compared with the level of tests of its kind (in a leaf, across leaves) in all base rounds that were not
-disturbed: faults only make slow, so the level is that of the upper half, lowered where a healthy group is slower.
-A disturbed round's slow values are not evidence; its passes and its wrong sums count.
+A value is compared with the level of tests of its kind (in a leaf, across leaves) in all undisturbed base rounds.
+Faults only make tests slower, so the level is that of the upper half, lowered if a healthy group is slower. A disturbed
+round's slow values are not evidence; its passes and its wrong sums count.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from .model import (
 
 PASS, FAIL, UNCLEAR, NOTHING, HARD = "pass", "fail", "unclear", "nothing", "hard"
 PAIRINGS = ((12, 11), (32, 6), (128, 4))
-"""Nodes up to which every node is paired so many times; twice in larger fleets, where more would be above 2.5 tests a
-node. Up to 12 nodes that is every pair: a node that fails with two of nine others would meet neither in one sweep of
-12. A node that fails with four of five partners passes with all of six once in 15,000 sweeps, of four once in 600, of
-two once in 25."""
-TOO_FAST = 2.0  # times the level: faults only make slow, so this was not measured, or over another path
-FEW = 2 * 3  # tests of a kind that may be those of bad nodes only
+"""Fleet sizes up to which every node is paired so many times; twice in larger fleets, where more would exceed 2.5 tests
+a node. Up to 12 nodes this covers every pair: otherwise a node that fails with two of nine others could miss both in
+a sweep of 12. A node that fails with four of five partners passes with all of six once in 15,000 sweeps, of four
+once in 600, of two once in 25."""
+TOO_FAST = 2.0  # times the level: faults only make tests slower, so the measurement is invalid, or used another path
+FEW = 2 * 3  # tests of a kind that may all be those of bad nodes
 GROUP_SHARE = 0.3  # of the tests; faults are rarer
 GROUP_NODES = 4  # fewer slow nodes are not a group: in a small pool they are as likely at fault
-ODD_TESTS = 3  # with one node that are the fastest, and among the others: fewer are as likely single bad pairs
-GROUP_TESTS = 6  # among the slow nodes themselves, where the group's level alone would be evidence: all pairs of four
+ODD_TESTS = 3  # fastest tests with one node, and tests of the others: fewer are as likely single bad pairs
+GROUP_TESTS = 6  # among the slow nodes themselves, if only the group's level is evidence: all pairs of four
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A test's judgement; value is its lowest share of the reference, None where nothing was measured.
+    """A test's judgement; value is its lowest share of the reference, None if nothing was measured.
 
-    `shares` are those of all rails together and then of each; empty where nothing was measured.
+    `shares` are those of all rails together and then of each; empty if nothing was measured.
     """
 
     nodes: Nodes
@@ -60,7 +60,7 @@ class Judged:
     at: Nodes
     shares: Tuple[float, ...] = ()
     round: int = 0
-    busbw: float = 0.0  # GB/s; 0 where nothing was measured, or the test did not end
+    busbw: float = 0.0  # GB/s; 0 if nothing was measured, or the test did not end
     fault_below: float = 0.9  # the lowest threshold of its shares
 
 
@@ -68,9 +68,9 @@ class Judged:
 class Facts:
     """A history, and all of its tests judged, in order.
 
-    `undone` are the rounds to repeat with at most `at_once` tests at a time.
-    `levels` are what tests were compared with, in GB/s, by kind of test and rail (-1: all rails).
-    `apart` is what most tests show (heaps.py); `again` are tests that are faster than the level, to run once more.
+    `undone` are the rounds to repeat with at most `at_once` tests at a time. `levels` are the reference values in GB/s,
+    by kind of test and rail (-1: all rails). `apart` has the findings about most tests (heaps.py). `again` are tests
+    that are faster than the level, to run once more.
     """
 
     judged: Tuple[Judged, ...]
@@ -78,21 +78,21 @@ class Facts:
     at_once: int
     notes: Tuple[str, ...]
     levels: Mapping[Tuple[str, int], float] = field(default_factory=dict)
-    undecided: Tuple[str, ...] = ()  # parts without a level to judge by: none is called slow, and it is not a go
+    undecided: Tuple[str, ...] = ()  # parts without a reference level: none is found slow, and the verdict is not a go
     history: Tuple[Done, ...] = ()
     apart: Tuple[Finding, ...] = ()
     again: Tuple[Nodes, ...] = ()
 
 
 def matchings_of(fleet: Fleet, rules: Rules) -> int:
-    """Return how many times every node is paired before anything is ambiguous."""
+    """Return how many times every node is paired before ambiguous results are repeated."""
     size = len(fleet.nodes)
     matchings = rules.matchings or next((times for most, times in PAIRINGS if size <= most), 2)
-    return min(matchings, size - 1 + size % 2) if size > 1 else 0  # an odd one is left over in each
+    return min(matchings, size - 1 + size % 2) if size > 1 else 0  # with an odd number, one is left over in each
 
 
 def judge(fleet: Fleet, rules: Rules, rounds: Sequence[Done]) -> Facts:
-    """Judge every test of a history. Tests of unknown nodes and results of tests that no round held are not read."""
+    """Judge every test of a history. Tests of unknown nodes and results without a test are ignored."""
     history, odd = tidy(fleet, rounds)
     matchings = matchings_of(fleet, rules)
     measured = {done.round.number: _values(done) for done in history}
@@ -117,7 +117,7 @@ def judge(fleet: Fleet, rules: Rules, rounds: Sequence[Done]) -> Facts:
 
 
 def _speed(result: Optional[Result], nodes: Nodes) -> Optional[float]:
-    """Return the measurement of a whole result; None for half of one or none, 0 for a test that did not end."""
+    """Return the bandwidth of a complete result; None without one, 0 for a test that did not end."""
     if result is None or set(nodes) - set(result.reported):
         return None
     if result.outcome in (NO_END, FAILED):
@@ -131,7 +131,7 @@ def _values(done: Done) -> Dict[Nodes, float]:
 
 
 def _without_rails(history: Sequence[Done]) -> List[str]:
-    """Describe how many measured pairs report no rail: all rails together may hide one that is slow."""
+    """Describe how many measured pairs report no rail: all rails together may hide a slow one."""
     with_rails: Dict[Nodes, bool] = {}
     for done in history:
         for nodes in done.round.tests:
@@ -150,7 +150,7 @@ def _measured(
 ) -> Tuple[Dict[Tuple[str, int], Tests], Dict[Tuple[str, int], Tests]]:
     """Return the measurements of each kind and rail in base rounds, and in all.
 
-    Where base rounds have few, all count for them: what was singled out may be all that is healthy.
+    If base rounds have few, all rounds count: the tests excluded earlier may be the only healthy ones.
     """
     base: Dict[Tuple[str, int], List[Tuple[float, Nodes]]] = {}
     every: Dict[Tuple[str, int], List[Tuple[float, Nodes]]] = {}
@@ -166,10 +166,10 @@ def _measured(
 
 
 def _references(base: Mapping[Tuple[str, int], Tests], notes: List[str]) -> Reference:
-    """Return the levels; groups that are healthy are noted."""
+    """Return the levels; add notes about healthy groups."""
     levels: Reference = {}
     grouped: Set[str] = set()
-    for key in sorted(base):  # of all rails together first: a rail is reported if they do not show it
+    for key in sorted(base):  # all rails together first: a rail is reported if they do not show it
         levels[key], group = _level(base[key])
         if group and key[0] not in grouped:
             where = key[0] if key[1] < 0 else "%s, rail %d" % key
@@ -181,12 +181,15 @@ def _references(base: Mapping[Tuple[str, int], Tests], notes: List[str]) -> Refe
 
 
 def _ways_apart(counts: Mapping[Tuple[str, int], int], levels: Reference) -> List[str]:
-    """Say that tests across leaves are all slower, or faster, than in a leaf; of a rail where all together are not."""
+    """Report tests across leaves that are all slower, or faster, than in a leaf.
+
+    Single rails are reported only if all rails together do not differ.
+    """
     notes: List[str] = []
     for rail in sorted(rail for kind, rail in levels if kind == ACROSS and (INSIDE, rail) in levels):
         share = levels[ACROSS, rail] / levels[INSIDE, rail]
         count = (counts[ACROSS, rail], counts[INSIDE, rail])
-        near = GROUP[1] <= share <= 1 / GROUP[1] or not GROUP[0] <= share <= 1 / GROUP[0]  # no note, or heaps.py's
+        near = GROUP[1] <= share <= 1 / GROUP[1] or not GROUP[0] <= share <= 1 / GROUP[0]  # or heaps.py reports it
         if near or min(count) < ENOUGH:
             continue
         where = ", rail %d" % rail if rail >= 0 else ""
@@ -198,9 +201,9 @@ def _ways_apart(counts: Mapping[Tuple[str, int], int], levels: Reference) -> Lis
 
 
 def _level(tests: Tests) -> Tuple[float, str]:
-    """Return the median, or that of the lower group where a large part of the tests is one of its own, in words, too.
+    """Return the median, or that of a large lower group, and a description of the group.
 
-    It is not a group if few nodes explain it, which are in all of its tests and in no other: those are slow.
+    It is not a group if a few nodes explain it, which are in all of its tests and in no other: those are slow.
     """
     tests = _without_odd(tests)
     values = [value for value, _ in tests]
@@ -222,7 +225,7 @@ def _level(tests: Tests) -> Tuple[float, str]:
 def _without_odd(tests: Tests) -> Tests:
     """Return tests without those of a node that is in all of the fastest: its clock is wrong, and no other is slow.
 
-    A node makes no other faster; in a small fleet its tests would be the level, and all others below it.
+    A node cannot make others faster. In a small fleet its tests would become the level, and all others fail.
     """
     least = FALLEN * upper([value for value, _ in tests])
     fast = [set(nodes) for value, nodes in tests if value >= least]
@@ -274,14 +277,14 @@ def _share(value: float, reference: Optional[float]) -> float:
 
 
 def fails_alone(tests: Sequence[Judged], proofs: int) -> bool:
-    """Say whether a node alone fails beyond accident: twice without an end, or as often as the rules want proofs."""
+    """Return whether a node alone fails beyond accident: twice without an end, or in as many tests as `proofs`."""
     failed = [each for each in tests if each.grade == FAIL]
     without_end = sum(not each.busbw for each in failed)
     return all(each.grade != PASS for each in tests) and (len(failed) >= proofs or without_end > 1)
 
 
 def how_failed(tests: Iterable[Judged]) -> str:
-    """Say how tests failed: at which share of their peers, or with which outcome."""
+    """Describe how tests failed: by their share of their peers' level, or by outcome."""
     failed = [each for each in tests if each.grade in (FAIL, HARD)]
     dead = sorted({each.outcome for each in failed if not each.value})
     slow = sorted(each.value for each in failed if each.value)

@@ -18,7 +18,7 @@ WRONG_SUMS = "wrong sums"
 WRONG_TRANSPORT = "wrong transport"
 NOTHING_MEASURED = "nothing"
 AT_ONCE = (WRONG_SUMS, WRONG_TRANSPORT)
-"""Grades that no later pass excuses."""
+"""Outcomes that no later pass excuses."""
 OUTCOMES = (MEASURED, NO_END, FAILED, NOTHING_MEASURED, *AT_ONCE)
 
 INSIDE, ACROSS = "in a leaf", "across leaves"  # kinds of pairs
@@ -29,10 +29,10 @@ class Rules:
     """The thresholds of faults. Shares are of the median of comparable tests; floors are busbw in GB/s.
 
     Defaults: docs/fleet.md. With noise of 2 % (sigma) a healthy test is below 0.93 once in 4,000 and below 0.90 once in
-    3 million; with two proofs instead of three a sound node was found at fault in every twentieth simulated sweep.
-    `bus`: a node alone has one between its GPUs; with a single GPU no speed is judged, only that its test was whole.
-    `rails` requires a pair to report each rail: one that reports none has measured nothing.
-    `matchings` says how often every node is paired before anything is ambiguous; 0: by the size of the fleet.
+    3 million. With two proofs instead of three a sound node was found at fault in every twentieth simulated sweep.
+    `bus`: a node alone has a bus between its GPUs; a single GPU has no bandwidth to judge, only a complete test.
+    `rails` requires a pair to report each rail: without them nothing was measured. `matchings` is how often every node
+    is paired before ambiguous results are repeated; 0: by the size of the fleet.
     """
 
     clears: float = 0.93
@@ -52,10 +52,10 @@ class Rules:
 
 @dataclass(frozen=True)
 class Fleet:
-    """The nodes under test, in the order in which they are to be tested, and the leaf of each where it is known.
+    """The nodes under test in test order, and the leaf of each if known.
 
-    `gone` says why nodes cannot be tested (any more): busy, preempted, dead, released. They keep what they have shown.
-    Nodes may be added to a fleet, and go, between two rounds.
+    `gone` has the reasons why nodes cannot be tested (any more): busy, preempted, dead, released. Their earlier results
+    remain. Nodes may join and leave between two rounds.
     """
 
     nodes: Nodes
@@ -63,16 +63,16 @@ class Fleet:
     gone: Mapping[str, str] = field(default_factory=dict)
 
     def leaf(self, node: str) -> str:
-        """Return the leaf of a node; the empty string where it is not known."""
+        """Return the leaf of a node; '' if unknown."""
         return self.leaves.get(node, "")
 
     def crosses(self, nodes: Nodes) -> bool:
-        """Say whether a test leaves a leaf."""
+        """Return whether a test crosses leaves."""
         leaves = self.leaves
         return bool(leaves) and len({leaves.get(node, "") for node in nodes}) > 1
 
     def kind_of(self, nodes: Nodes) -> str:
-        """Return the kind of tests that a test is compared with."""
+        """Return the kind of tests with which a test is compared."""
         if len(nodes) == 1:
             return "alone"
         return ACROSS if self.crosses(nodes) else INSIDE
@@ -89,7 +89,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a test: busbw in GB/s over all rails and of each; `reported` says who sent its half.
+    """The result of a test: busbw in GB/s over all rails and of each; `reported` names the nodes that reported.
 
     `at` names nodes with a wrong transport or wrong sums in their own log.
     """
@@ -103,7 +103,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Done:
-    """A round that ran, with what came back of it, in `seconds`. A test without a result reported nothing."""
+    """A completed round with its results; `seconds` is its duration. A test without a result reported nothing."""
 
     round: Round
     results: Mapping[Nodes, Result]
@@ -122,10 +122,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Blame:
-    """The result of a sweep: verdict is go, no-go or inconclusive, and `reasons` says why it is not a go.
+    """The result of a sweep: verdict is go, no-go or inconclusive, and `reasons` explains why it is not a go.
 
-    `apart` is what no single element explains: groups of nodes, or rails, that are slow (kind groups), and noise.
-    No element is reported as at fault, and the verdict is not go.
+    `apart` has findings that no single element explains: groups of nodes, or rails, that are slow (kind groups), and
+    noise. No element is then reported as at fault, and the verdict is not go.
     """
 
     verdict: str

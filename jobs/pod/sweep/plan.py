@@ -1,7 +1,6 @@
-"""The rounds of a sweep: nodes alone, matchings inside and across leaves, then only what is ambiguous.
+"""The rounds of a sweep: nodes alone, matchings inside and across leaves, then repeats of ambiguous tests.
 
-`next_round` is a pure function of what ran: a coordinator that is started again goes on with the same history, over
-nodes that have joined or gone since.
+`next_round` is a pure function of the history: a restarted coordinator continues from it, over the current nodes.
 """
 
 from __future__ import annotations
@@ -18,32 +17,32 @@ from .state import REPEATS, State, constant
 UPLINK_PROBES = 3
 REPEATED_SHARE = 4
 DECISIVE_SHARE = 16
-MOST_EXTRA = 6  # tests of each node after the pairings, on average: a fleet that is not distinguished then never is
-OF_NO_LEVEL = 6  # rounds after the pairings where tests have no common level: what fails by one passes by another
+MOST_EXTRA = 6  # tests of each node after the pairings, on average: more would not decide open questions
+OF_NO_LEVEL = 6  # rounds after the pairings if tests have no common level: a test may fail by one and pass by another
 ALONE = 3  # most single-node tests of a node that has not failed
 FEWEST = 8
-"""A round that repeats failed pairs has at most one test for every 4 nodes, one whose repeats may decide one for every
-16, and at least 8: what was disturbed by many tests at once is not to be found guilty by as many."""
+"""A round that repeats failed pairs has at most one test for every 4 nodes, or for every 16 if its repeats may decide,
+and at least 8. A disturbance by many simultaneous tests must not be confirmed by as many."""
 
 
 def next_round(
     fleet: Fleet, rules: Rules, history: Sequence[Done], left_s: Optional[float] = None, round_s: float = 40.0
 ) -> Optional[Round]:
-    """Return the next round; None when there is nothing left to find out, or no time to.
+    """Return the next round; None if nothing is open, or no time is left.
 
-    `left_s`: seconds of the budget that are left, None without one. A round is expected to take as long as the longest
-    so far, `round_s` before any. What a budget leaves open `decode` lists: it is not a go.
+    `left_s`: remaining seconds of the budget, None without one. A round is expected to take as long as the longest so
+    far, `round_s` before any. `decode` lists what the budget leaves open: the verdict is then not a go.
     """
     if left_s is not None:
         longest = max([done.seconds for done in history if 0 < done.seconds < float("inf")], default=round_s)
-        if not left_s >= longest:  # a clock that jumped may say NaN
+        if not left_s >= longest:  # NaN after a clock jump
             return None
     facts = judge(fleet, rules, history)
     return planned(fleet, rules, facts, None)
 
 
 def planned(fleet: Fleet, rules: Rules, facts: Facts, state: Optional[State]) -> Optional[Round]:
-    """Return the next round for a history that has been judged."""
+    """Return the next round for a judged history."""
     number = 1 + max([done.round.number for done in facts.history], default=0)
     at_once = facts.at_once or len(fleet.nodes) or 1
     order = {node: place for place, node in enumerate(fleet.nodes)}
@@ -67,15 +66,15 @@ def planned(fleet: Fleet, rules: Rules, facts: Facts, state: Optional[State]) ->
 
 
 def _disjoint(tests: Sequence[Nodes], fleet: Fleet) -> List[Nodes]:
-    """Return the tests that can run at the same time, the first of each node, of nodes that are there."""
+    """Return the tests that can run at the same time: the first of each node, of nodes in the fleet."""
     busy = set(fleet.gone)
     return [test for test in tests if busy.isdisjoint(test) and not busy.update(test)]  # type: ignore[func-returns-value]
 
 
 def _controls(fleet: Fleet, facts: Facts, tests: Sequence[Nodes]) -> List[Nodes]:
-    """Return passed pairs of each kind among the tests that are tested again along with them, the least tested.
+    """Return passed pairs to test again as controls, one of each kind of the tests, the least tested first.
 
-    Two of a kind next to few tests of a large fleet, where one that is disturbed by chance would cost a round.
+    Two of a kind if the tests are few for the fleet, because a single disturbed control would cost a round.
     """
     busy = {node for test in tests for node in test}.union(fleet.gone)
     ran = Counter(test for done in facts.history for test in done.round.tests)
@@ -93,7 +92,7 @@ def _controls(fleet: Fleet, facts: Facts, tests: Sequence[Nodes]) -> List[Nodes]
 
 
 def _alone_again(fleet: Fleet, rules: Rules, facts: Facts) -> List[Nodes]:
-    """Return the nodes to test alone once more: too few failures, nothing at all, a value between, or one too fast."""
+    """Return the nodes to test alone once more: too few failures, no result, an unclear value, or one too fast."""
     tests: Dict[Nodes, List[Judged]] = {}
     for each in facts.judged:
         if len(each.nodes) == 1 and each.nodes[0] not in fleet.gone:
@@ -108,7 +107,7 @@ def _alone_again(fleet: Fleet, rules: Rules, facts: Facts) -> List[Nodes]:
 
 
 def _base(fleet: Fleet, rules: Rules, facts: Facts, stage: int) -> List[Nodes]:
-    """Return the rest of a stage: every node that is there and fit is in one test of it."""
+    """Return the rest of a stage, in which every available sound node has one test."""
     ran: Set[str] = set()
     met: Set[Nodes] = set()
     for done in facts.history:
@@ -125,7 +124,7 @@ def _base(fleet: Fleet, rules: Rules, facts: Facts, stage: int) -> List[Nodes]:
     out |= {each.nodes[0] for each in facts.judged if len(each.nodes) == 1 and each.grade == HARD}
     nodes = [node for node in left if node not in out]
     random.Random(rules.seed).shuffle(nodes)  # noqa: S311 -- a plan that can be repeated
-    everyone = matchings_of(fleet, rules) >= len(nodes) - 1  # meets everyone, whatever leaf that is of
+    everyone = matchings_of(fleet, rules) >= len(nodes) - 1  # each node meets all others, whatever their leaves
     if everyone or len({fleet.leaf(node) for node in nodes}) < 2:
         whole = _circle(nodes, stage)
     else:
@@ -136,7 +135,7 @@ def _base(fleet: Fleet, rules: Rules, facts: Facts, stage: int) -> List[Nodes]:
 
 
 def _greedy(nodes: List[str], met: Set[Nodes]) -> List[Nodes]:
-    """Pair those whom the matching left, since nodes came or went: with the first whom each has not met."""
+    """Pair nodes that the matching left over because of changes to the fleet, each with the first it has not met."""
     tests: List[Nodes] = []
     while nodes:
         one = nodes.pop(0)
@@ -148,7 +147,7 @@ def _greedy(nodes: List[str], met: Set[Nodes]) -> List[Nodes]:
 
 
 def _circle(nodes: List[str], turn: int) -> List[Nodes]:
-    """Return the turn-th perfect matching of the circle method: no pair comes twice in len - 1 turns."""
+    """Return the turn-th perfect matching of the circle method: no pair repeats within len - 1 turns."""
     if len(nodes) < 2:
         return []
     ring: List[Optional[str]] = [*nodes, *([None] if len(nodes) % 2 else [])]
@@ -185,12 +184,12 @@ def _across(fleet: Fleet, nodes: List[str], turn: int) -> List[Nodes]:
 
 
 class _Draft:
-    """A round in the making: nodes in one test at most, never a pair that ran unless it is to be repeated."""
+    """A round in the making: each node in at most one test, and no pair that ran, except for repeats."""
 
     def __init__(self, state: State) -> None:
         self.state, self.busy, self.tests = state, set(), []  # type: State, Set[str], List[Nodes]
         self.by_leaf: Dict[str, List[str]] = {}
-        self.failing: Dict[str, List[str]] = {}  # who passes with more than it fails with; where none else is left
+        self.failing: Dict[str, List[str]] = {}  # nodes with more passes than failures; used if no other node is left
         for node in state.fleet.nodes:
             if node not in state.fleet.gone and state.trusted(node):
                 nodes_of = self.failing if state.against(node) else self.by_leaf
@@ -206,10 +205,10 @@ class _Draft:
     def partner(
         self, node: str, leaves: List[str], first: AbstractSet[str] = frozenset(), last: AbstractSet[str] = frozenset()
     ) -> Optional[str]:
-        """Return a free proven node that this one has not met, of the first leaf that has one.
+        """Return a free proven node that this one has not met, from the first leaf that has one.
 
-        Of all leaves rather one of `first`, of `last` only where there is no other.
-        Without one, a partner without any measurement, until that was tried often enough.
+        Across all leaves, nodes in `first` are preferred, those in `last` are used only if no other exists. If there is
+        none, return a partner without any measurement, until that pair was tried often enough.
         """
         met = self.state.met[node]
         mates = [other for leaf in leaves for other in self.by_leaf.get(leaf, ())]
@@ -223,7 +222,10 @@ class _Draft:
         return next((p for leaf in leaves if blank for p in self.by_leaf.get(leaf, ()) if p in blank), None)
 
     def informs(self, node: str, other: str) -> bool:
-        """Say whether another node is of this one's group; of one that is in none, whether it has met that less."""
+        """Return whether a node is in this one's group.
+
+        For a node without a group, return whether it has met the other's group least often.
+        """
         groups = self.state.groups
         if not groups or node in groups:
             return not self.state.between((node, other))
@@ -231,7 +233,7 @@ class _Draft:
         return other in groups and met[groups[other]] == min(met[number] for number in set(groups.values()))
 
     def leaves(self, own: str, *, across: bool) -> List[str]:
-        """Return the leaves to look for a partner in, best first; own first unless across is wanted, or own is slow."""
+        """Return the leaves to search for a partner, best first: its own first, unless slow or `across` is set."""
         doubtful = self.state.hot | self.state.bad_leaves
         if own in doubtful and not across:
             return [own]
@@ -241,7 +243,7 @@ class _Draft:
 
 
 def _ambiguous(state: State) -> List[Nodes]:
-    """Return the tests that distinguish what is left: probes of uplinks first, repeats, then nodes that lack passes."""
+    """Return the tests that decide open questions: uplink probes first, repeats, then nodes that lack passes."""
     draft = _Draft(state)
     fleet = state.fleet
     wanting = [node for node in fleet.nodes if state.wants(node)]
@@ -251,7 +253,7 @@ def _ambiguous(state: State) -> List[Nodes]:
         leaves = sorted((each for each in draft.leaves(leaf, across=True) if each != leaf), key=met.__getitem__)
         for turn, node in enumerate(ready):
             draft.add(node, draft.partner(node, leaves[turn % len(leaves) :] + leaves if leaves else []))
-        # Where they are odd, a node has to be free when they are tested with each other in the next round.
+        # With an odd number, one node must stay free for the next round, which tests them with each other.
         spare = [n for n in wanting if fleet.leaf(n) == leaf and n not in draft.busy and state.passed[n]]
         if spare and (len(spare) + len(ready)) % 2:
             draft.add(spare[0], draft.partner(spare[0], [leaf]))
@@ -261,7 +263,7 @@ def _ambiguous(state: State) -> List[Nodes]:
     for node in open_:
         bad, good = len(state.against(node)), len(state.passed[node])
         once = [p for p in state.against(node) if len(state.of[pair_of(node, p)]) < 2 and state.passed[p]]
-        if bad > 2 or (bad > 1 and good < state.rules.proofs and not (good and once)):  # two may be accidents: repeated
+        if bad > 2 or (bad > 1 and good < state.rules.proofs and not (good and once)):  # two may be accidents
             draft.add(node, draft.partner(node, draft.leaves(fleet.leaf(node), across=False)))
     for pair in state.unmeasured():
         if len(state.of[pair]) < SILENT and not set(pair) & set(fleet.gone) and all(map(state.trusted, pair)):
@@ -282,7 +284,7 @@ def _ambiguous(state: State) -> List[Nodes]:
 
 
 def _to_go_across(state: State, node: str) -> bool:
-    """Say whether a node that lacks a pass has one inside its leaf already, or gets none there."""
+    """Return whether a node that lacks a pass has one inside its leaf already, or cannot get one there."""
     leaf = state.fleet.leaf(node)
     if leaf in state.slow_leaves:
         return True
@@ -290,14 +292,14 @@ def _to_go_across(state: State, node: str) -> bool:
 
 
 def _settled(state: State, node: str, partner: str) -> bool:
-    """Say whether a failed pair need not be repeated any more."""
+    """Return whether a failed pair needs no further repeat."""
     tests = state.of[pair_of(node, partner)]
     grades = [each.grade for each in tests]
     return HARD in grades or constant(tests) or len(grades) >= REPEATS or bool({node, partner} & set(state.fleet.gone))
 
 
 def _few_below(state: State) -> List[Nodes]:
-    """Return those of a few disjoint pairs below the floor to repeat, if no pair passed."""
+    """Return a few disjoint pairs below the floor to repeat, for a fleet without a passed pair."""
     few: List[Nodes] = []
     for pair in state.below_floor():
         if len(few) < FEWEST and not any(set(pair) & set(other) for other in few):
@@ -306,9 +308,9 @@ def _few_below(state: State) -> List[Nodes]:
 
 
 def _repeat(state: State, draft: _Draft) -> int:
-    """Repeat failed pairs of two proven nodes: flaky, or the path between them.
+    """Repeat failed pairs of two proven nodes, which are flaky, or have a faulty path between them.
 
-    Returns how many tests the round may have.
+    Returns the limit of tests for the round.
     """
     size = len(state.fleet.nodes)
     most = size

@@ -8,7 +8,8 @@ from typing import List, Optional, TypedDict
 class FindingRow(TypedDict):
     """An element at fault: kind node, rail (of a node), uplink (of a leaf) or pair; no rails: all of them.
 
-    Under `apart` none is: kind groups, the nodes of a group that is slow or fails with the others; kind noise, all.
+    Under `apart` no element is at fault. Kind groups has the nodes of a group that is slow or fails with the others;
+    kind noise has all nodes.
     """
 
     kind: str
@@ -26,7 +27,7 @@ class LevelRow(TypedDict):
 
 
 class RoundRow(TypedDict):
-    """A round, and how many of its tests ended how."""
+    """A round, and the number of its tests by outcome."""
 
     number: int
     stage: int
@@ -46,7 +47,7 @@ class _Nodes(TypedDict):
 
 
 class TestRow(_Nodes, total=False):
-    """A test. Left out: what was not measured, `reported` where all did, `at` where no node was named."""
+    """A test. Omitted are unmeasured values, `reported` if all nodes did, `at` if no node is named."""
 
     busbw_gbps: float
     rails_gbps: List[Optional[float]]
@@ -56,7 +57,7 @@ class TestRow(_Nodes, total=False):
 
 
 class NodeRow(TypedDict):
-    """A node; shares are the best of its pairs that no bad uplink touched: what a bad partner does is not its own."""
+    """A node; shares are the best of its pairs without a bad uplink, so that a bad partner does not lower them."""
 
     name: str
     leaf: str
@@ -69,7 +70,7 @@ class NodeRow(TypedDict):
 
 
 class UplinkRow(TypedDict):
-    """A leaf's way to the others: of its tests across leaves in which no node is at fault."""
+    """A leaf's uplink, by its tests across leaves without a node at fault."""
 
     leaf: str
     state: str
@@ -80,7 +81,7 @@ class UplinkRow(TypedDict):
 
 
 class PairRow(TypedDict):
-    """A pair that ever failed and that no node or uplink explains; every other pair is in `tests` alone."""
+    """A pair that ever failed and that no node or uplink explains; every other pair is only in `tests`."""
 
     nodes: List[str]
     state: str
@@ -90,7 +91,7 @@ class PairRow(TypedDict):
 
 
 class Elements(TypedDict):
-    """Everything that can be at fault."""
+    """All elements that can be at fault."""
 
     nodes: List[NodeRow]
     uplinks: List[UplinkRow]

@@ -1,4 +1,4 @@
-"""A sweep read back from the `sweep` section of a record, for one that goes on: its fleet, rules and history."""
+"""A sweep read from the `sweep` section of a record, to be resumed: its fleet, rules and history."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MOST_ROUNDS = 100_000
 
 
 def saved(section: Mapping[str, Any]) -> Tuple[Fleet, Rules, List[Done]]:
-    """Return fleet, rules and history of a section. Raises ValueError (one line) for one that no sweep wrote.
+    """Return fleet, rules and history of a section. Raises ValueError (one line) for invalid content.
 
-    A sweep that goes on may judge by other rules and over other nodes: what is not in its fleet is not read.
+    A resumed sweep may have other rules and nodes: entries outside its fleet are ignored.
     """
     try:
         return _saved(section)

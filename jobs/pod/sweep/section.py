@@ -54,7 +54,7 @@ class Section(TypedDict):
 
 
 def section(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Section:
-    """Return the rounds and results of a sweep so far: JSON types only, no number that is not finite."""
+    """Return the rounds and results of a sweep so far, as JSON types without non-finite numbers."""
     facts = judge(fleet, rules, history)
     history = facts.history
     state = State(fleet, rules, facts)

@@ -1,11 +1,10 @@
-"""Whether bad nodes, or a path that several nodes share, explain better what failed among all pairs.
+"""Comparison of two explanations for failures among all pairs: bad nodes, or a path that several nodes share.
 
-Behind an unlabelled uplink with some bad paths, a node fails with most of its partners now and
-then. The pairs of its neighbours fail then, too, and none between them: a group explains more than a bad node does. Two
-explanations are compared by how likely they make the tests, with rates that are not known (Bayes factor, Kass and
-Raftery 1995: from 100 on the evidence is decisive). One fault slows all that it touches equally, so each speed at which
-pairs fail is paid for once for each element that is to explain them, and for each pair that none explains (minimum
-description length, Rissanen 1978).
+Behind an unlabelled uplink with some bad paths, a node fails with most of its partners now and then. The pairs of its
+neighbours then fail, too, and none between them: a group explains more than a bad node does. The explanations are
+compared by the likelihood of the tests, with unknown rates (Bayes factor, Kass and Raftery 1995: from 100 on the
+evidence is decisive). One fault slows all its pairs equally. So each speed of failing pairs has a cost, once for each
+element that explains them, and for each unexplained pair (minimum description length, Rissanen 1978).
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from math import lgamma, log
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 DECISIVE = log(100)
-ACCIDENT = (1.0, 99.0)  # Beta prior of the share of pairs that fail for no node: 1 % (docs/fleet.md)
+ACCIDENT = (1.0, 99.0)  # Beta prior of the share of pairs that fail without a fault: 1 % (docs/fleet.md)
 ANY = (1.0, 1.0)  # of a rate without prior knowledge
 LEAST = 3  # nodes of a group: two that fail are two bad nodes
 MOST = 32  # nodes among which a group is searched: those in the most failed pairs
-LARGE = 64  # nodes; in larger fleets only what failing pairs connect is compared
+LARGE = 64  # nodes; larger fleets are compared only within sets of nodes that failing pairs connect
 SPREAD = 0.1  # of the level: failures of one fault at 0.9 differ by that, at 5 sigma of 2 % of noise
-SPEEDS = 9  # that can be distinguished below 0.90
+SPEEDS = 9  # distinguishable speeds below 0.90
 
 Shares = Mapping[Tuple[str, ...], Optional[float]]
 Edges = Mapping[str, Mapping[str, Optional[float]]]
@@ -32,9 +31,9 @@ Count = Tuple[int, int]  # failures, tests
 def contested(named: Sequence[str], size: int, shares: Shares) -> Tuple[Set[str], Set[str]]:
     """Return the named nodes that a shared path explains nearly as well, and the nodes that would share it.
 
-    `shares` has each pair that was measured: which share of its level it reaches where it fails, None where it passes;
-    `size`: nodes of the fleet. The node that is least sure goes first, as long as the tests are not 100 times likelier
-    with it than without.
+    `shares` has each measured pair: its share of the level if it fails, None if it passes; `size`: number of nodes in
+    the fleet. The least certain node is dropped first, until the tests are 100 times likelier with each node than
+    without it.
     """
     parts = _parts(named, shares) if size > LARGE else [{node for pair in shares for node in pair}]
     contests = [_contested(part.intersection(named), size, _near(part, shares)) for part in parts]
@@ -42,7 +41,7 @@ def contested(named: Sequence[str], size: int, shares: Shares) -> Tuple[Set[str]
 
 
 def _parts(named: Sequence[str], shares: Shares) -> List[Set[str]]:
-    """Return the nodes that failing pairs connect with each of the named ones."""
+    """Return the sets of nodes that failing pairs connect with the named ones."""
     partners: Dict[str, List[str]] = {}
     for (one, other), share in shares.items():
         if share is not None:
@@ -79,18 +78,18 @@ def _contested(named: Set[str], size: int, shares: Shares) -> Tuple[Set[str], Se
 
 
 def _without(node: str, named: Set[str], size: int, shares: Shares) -> Tuple[float, FrozenSet[str]]:
-    """Return how likely the tests are where a node is not bad, and the group that does without it.
+    """Return the likelihood of the tests if a node is not bad, and the group that replaces it.
 
-    The other named ones are bad still, or none of them is: all may be of one group.
+    Either the other named nodes remain bad, or none of them is: all may be in one group.
     """
     explanations = [_best(bad, frozenset({node}), size, shares) for bad in (named - {node}, set())]
     return max(explanations, key=lambda each: each[0])
 
 
 def _best(bad: Set[str], sound: FrozenSet[str], size: int, shares: Shares) -> Tuple[float, FrozenSet[str]]:
-    """Return how likely the tests are where some nodes are bad and others are not, and the group that helps most.
+    """Return the likelihood of the tests if some nodes are bad and others sound, and the best group.
 
-    What fails among the other nodes is explained by more bad nodes, or by a group.
+    Failures among the other nodes are explained by more bad nodes, or by a group.
     """
     best = _with_group(bad, size, shares)
     more = set(bad)
@@ -107,13 +106,13 @@ def _best(bad: Set[str], sound: FrozenSet[str], size: int, shares: Shares) -> Tu
 
 
 def _of_nodes(bad: Set[str], size: int, shares: Shares) -> float:
-    """Return how likely the tests are where some nodes are bad, and nothing else is but single pairs."""
+    """Return the likelihood of the tests if some nodes are bad, and otherwise only single pairs."""
     rest = [share for pair, share in shares.items() if bad.isdisjoint(pair)]
     return _by_nodes(bad, size, shares) + _by_accident(_count(rest))
 
 
 def _by_nodes(bad: Set[str], size: int, shares: Shares) -> float:
-    """Return how likely the tests of bad nodes are."""
+    """Return the likelihood of the tests of bad nodes."""
     left = {pair: share for pair, share in shares.items() if not bad.isdisjoint(pair)}
     score = _beta(_count(left.values()), ANY) - len(bad) * log(size)
     for node in sorted(bad):
@@ -123,15 +122,15 @@ def _by_nodes(bad: Set[str], size: int, shares: Shares) -> float:
 
 
 def _with_group(bad: Set[str], size: int, shares: Shares) -> Tuple[float, FrozenSet[str]]:
-    """Return how likely the tests are if some nodes are bad, in addition to the most likely group of the others."""
+    """Return the likelihood of the tests if some nodes are bad, and the most likely group of the others."""
     score, group = _group({pair: share for pair, share in shares.items() if bad.isdisjoint(pair)}, size)
     return score + _by_nodes(bad, size, shares), group
 
 
 def _group(shares: Shares, size: int) -> Tuple[float, FrozenSet[str]]:
-    """Return the most likely group that a bad path leads to; none where accidents are likelier.
+    """Return the most likely group behind a bad path; an empty one if accidents are likelier.
 
-    Two of it pass with each other: if none does, it cannot be distinguished from as many bad nodes.
+    At least two of its nodes pass with each other: otherwise it cannot be distinguished from as many bad nodes.
     """
     edges: Dict[str, Dict[str, Optional[float]]] = {}
     for (one, other), failing in shares.items():
@@ -156,7 +155,7 @@ def _group(shares: Shares, size: int) -> Tuple[float, FrozenSet[str]]:
 
 
 def _next(often: List[str], across: Count, group: Set[str], edges: Edges, total: Count, size: int) -> str:
-    """Return the node that a group explains best with; the empty string without one."""
+    """Return the node that improves a group's explanation most; '' without one."""
     count = len(group) + 1
     scores = [(_score(_moved(across, n, group, edges), total, count, size), n) for n in often if n not in group]
     return max(scores, default=(0.0, ""))[1]
@@ -172,24 +171,24 @@ def _moved(across: Count, node: str, group: Set[str], edges: Edges) -> Count:
 
 
 def _score(across: Count, total: Count, count: int, size: int) -> float:
-    """Return how likely the tests are where the paths of a group of so many nodes are bad, but for their speeds."""
+    """Return the likelihood of the tests if the paths of a group of so many nodes are bad, without their speeds."""
     rest = (total[0] - across[0], total[1] - across[1])
     return _beta(across, ANY) + _by_accident(rest) - _log_of_groups(count, size)
 
 
 @lru_cache(maxsize=1 << 16)
 def _log_of_groups(count: int, size: int) -> float:
-    """Return the log of how many groups of so many nodes there are."""
+    """Return the log of the number of groups of so many nodes."""
     return lgamma(size + 1) - lgamma(count + 1) - lgamma(size - count + 1) + log(size)
 
 
 def _by_accident(count: Count) -> float:
-    """Return how likely so many failures of single pairs are, each at a speed of its own."""
+    """Return the likelihood of so many failures of single pairs, each with its own speed."""
     return _beta(count, ACCIDENT) - count[0] * log(SPEEDS)
 
 
 def _speeds(shares: Iterable[Optional[float]]) -> float:
-    """Return the cost of describing the speeds of one element: each once, then the one of each failure."""
+    """Return the cost of describing the speeds of one element: the distinct values, and the value of each failure."""
     values = sorted(share for share in shares if share is not None)
     different, least = 0, -SPREAD
     for value in values:
@@ -205,7 +204,7 @@ def _count(shares: Iterable[Optional[float]]) -> Count:
 
 @lru_cache(maxsize=1 << 16)
 def _beta(count: Count, prior: Tuple[float, float]) -> float:
-    """Return the log-likelihood of so many failures of so many tests at a rate that has a Beta prior."""
+    """Return the log-likelihood of so many failures in so many tests at a rate with a Beta prior."""
     (bad, tests), (one, other) = count, prior
     return _ln_beta(one + bad, other + tests - bad) - _ln_beta(one, other)
 

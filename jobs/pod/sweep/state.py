@@ -1,6 +1,6 @@
 """The state of every element by the judged tests: passes and failures with each partner, and the nodes at fault.
 
-A failure counts against a node only with a partner that is proven, in a test that no other element at fault explains.
+A failure counts against a node only with a proven partner, in a test that no other element at fault explains.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from .judgement import FAIL, HARD, NOTHING, PASS, UNCLEAR, Facts, Judged, fails_
 from .model import Finding, Fleet, Nodes, Rules
 from .shared_path import contested
 
-ACCIDENT = 0.01  # of the tests fail for no fault, at least (docs/fleet.md)
+ACCIDENT = 0.01  # of the tests fail without a fault, at least (docs/fleet.md)
 DOUBT = 0.01  # sound nodes in a sweep that fail so often by chance, at most
 UPLINK_PAIRS = 3  # failing pairs, and at least half of a leaf's, before its uplink is suspected
-REPEATS = 6  # of one pair before it is left as it is
-SPREAD = (
-    0.06  # three failures that agree so well are not an accident: 4 sigma of what three values of one fault differ by
-)
-UPLINK_PROOFS = 2  # of three probes with quiet leaves
+REPEATS = 6  # of one pair, at most
+SPREAD = 0.06  # three failures in this range are no accident: 4 sigma of the difference of three values of one fault
+UPLINK_PROOFS = 2  # of three probes with leaves without suspicion
 
 
 def chance(bad: int, tests: int, rate: float) -> float:
@@ -32,7 +30,7 @@ def chance(bad: int, tests: int, rate: float) -> float:
 
 
 class State(Evidence):
-    """All evidence by element. Accusations are drawn once, when it is made."""
+    """All evidence by element. Elements at fault are determined once, on creation."""
 
     def __init__(self, fleet: Fleet, rules: Rules, facts: Facts) -> None:
         super().__init__(fleet, rules, facts)
@@ -115,25 +113,25 @@ class State(Evidence):
             if not leaf_at_fault:
                 break
             self._name_uplink((leaf_at_fault,), open_)
-        # A leaf that passes with quiet ones is only the partner of another's uplink.
+        # A leaf that passes with leaves without suspicion is only the partner of another's uplink.
         for leaf in sorted(self.hot):
             passed = sum(not bad for pair, bad in open_[leaf] if not (self._leaves(pair) - {leaf}) & self.hot)
             if passed >= UPLINK_PROOFS:
                 self.hot.discard(leaf)
         if self.hot and not set(cross) - self.hot - self.bad_leaves:
-            self._name_uplink(tuple(sorted(self.hot)), open_)  # no quiet leaf is left to tell them apart
+            self._name_uplink(tuple(sorted(self.hot)), open_)  # no leaf without suspicion is left to distinguish them
 
     def _withhold_uplinks(self) -> None:
-        """Leave uplinks in doubt where tests are in two heaps: what passes inside a leaf may be as slow itself."""
+        """Leave uplinks in doubt if tests have two levels: pairs that pass inside a leaf may be as slow."""
         self.hot |= self.bad_leaves
         self.bad_leaves = set()
         for key in [key for key in self.findings if key[0] == "uplink"]:
             del self.findings[key]
 
     def _in_every_failure(self, by_leaf: Dict[str, List[Tuple[Nodes, bool]]]) -> str:
-        """Return the one leaf that every failing pair leads to and with mostly failing pairs, or ''.
+        """Return the only leaf that is in every failing pair and in mostly failing pairs; '' without one.
 
-        The others are proven with each other; who passes with most is only the partner in what fails.
+        The others are proven with each other; a leaf with mostly passing pairs is only the partner in the failures.
         """
         pairs = {pair: bad for leaf in self.hot for pair, bad in by_leaf[leaf]}
         named = [
@@ -157,7 +155,7 @@ class State(Evidence):
         self._name("uplink", leaves, tests, why)
 
     def _is_hot(self, leaf: str, tests: List[Tuple[Nodes, bool]]) -> bool:
-        """Say whether so many pairs of a leaf fail, and not of one of its nodes only, that its uplink may be why."""
+        """Return whether enough pairs of a leaf fail, with several of its nodes, to suspect its uplink."""
         bad = [pair for pair, failed in tests if failed]
         nodes = {node for pair in bad for node in pair if self.fleet.leaf(node) == leaf}
         return len(bad) >= UPLINK_PAIRS and 2 * len(bad) >= len(tests) and len(nodes) > 1
@@ -195,7 +193,7 @@ class State(Evidence):
         self._take_back(named, known)
 
     def _or_uplink(self, node: str) -> str:
-        """Say that the uplink of its leaf may be at fault as well, where nothing was measured inside the leaf."""
+        """Add that the leaf's uplink may be at fault as well, if nothing was measured inside the leaf."""
         leaf = self.fleet.leaf(node)
         if not leaf or any(self.fleet.leaf(partner) == leaf for partner in self.measured[node]):
             return ""
@@ -204,7 +202,7 @@ class State(Evidence):
     def _take_back(self, named: List[str], tested: Iterable[Nodes]) -> None:
         """Withdraw findings that a shared path explains equally well.
 
-        Those that may share it meet more partners.
+        The nodes that may share it are tested with more partners.
         """
         if not named:
             return
@@ -215,13 +213,13 @@ class State(Evidence):
         self.doubted = {node for node in doubtful | shared if self._can_meet_more(node, self.rules.most_partners)}
 
     def _share(self, pair: Nodes) -> Optional[float]:
-        """Return the median share of the level that a failing pair reaches, 0 where none; None of others."""
+        """Return the median share of the level of a failing pair, 0 if nothing was measured; None for other pairs."""
         if pair[1] in self.failed[pair[0]]:
             return median_low([each.value or 0.0 for each in self.of[pair] if each.grade in (FAIL, HARD)])
         return None
 
     def _can_meet_more(self, node: str, most: int) -> bool:
-        """Say whether a node has met less than so many, and there is one that it can be tested with."""
+        """Return whether a node has met fewer partners than `most`, and another one is available."""
         if node in self.fleet.gone or len(self.measured[node]) >= most:
             return False
         return any(
@@ -239,9 +237,10 @@ class State(Evidence):
         return {n: max(ACCIDENT, share) for n, share in rest.items()}
 
     def _no_accident(self, node: str) -> bool:
-        """Say whether a node failed more often than accident explains: three of 1 % each do happen, four do not.
+        """Return whether a node failed more often than by accident: three failures at 1 % each do happen, four do not.
 
-        A partner that passes with none may be why. Where there are three others only, three that agree.
+        A partner that never passes may be the cause. With only three others in the fleet, three matching failures
+        suffice.
         """
         if sum(bool(self.passed[partner]) for partner in self.failed[node]) > self.rules.proofs:
             return True
@@ -250,9 +249,9 @@ class State(Evidence):
         return answering <= self.rules.proofs and max(values, default=0.0) - min(values, default=0.0) <= SPREAD
 
     def _by_rate(self, node: str, bad: int, good: int, rest: float) -> bool:
-        """Say whether a node fails with most partners, and not by chance at the rate of the others.
+        """Return whether a node fails with most partners, beyond chance at the rate of the others.
 
-        Of as many as are wanted, or with whom it can be tested at all; `bad` and `good` count the proven ones.
+        It needs the required number of partners, or all available ones; `bad` and `good` count proven partners.
         """
         enough = min(self.rules.partners_for_rate, len(self.fleet.nodes) - 1)
         if good and not (bad > good and len(self.measured[node]) >= enough):
@@ -260,7 +259,7 @@ class State(Evidence):
         return chance(bad, bad + good, rest) * len(self.fleet.nodes) < DOUBT
 
     def _find_pairs(self) -> None:
-        if self.groups:  # the group of each is not certain
+        if self.groups:  # the group of each is uncertain
             return
         for pair, tests in sorted(self.of.items()):
             grades = [each.grade for each in tests]
@@ -272,10 +271,10 @@ class State(Evidence):
                 why = "%d of %d tests fail though both nodes pass with others: %s" % count
                 self._name("pair", pair, tests, why)
 
-    # -- what is open
+    # -- open questions ------------------------------------------------------------------------------------------------
 
     def open_end(self, node: str) -> bool:
-        """Say whether a node with passes and failures needs more partners before pair and node are distinguished."""
+        """Return whether a node with passes and failures needs more partners to distinguish pair and node."""
         bad, good = len(self.against(node)), len(self.passed[node])
         if not bad or self.at_fault(node) or bad + good >= self.rules.most_partners or node in self.fleet.gone:
             return False
@@ -286,7 +285,7 @@ class State(Evidence):
         return good < (self.rules.proofs if self.matchings > 2 else 2)
 
     def wants(self, node: str) -> bool:
-        """Say whether a node lacks passes: with two partners, one of them in another leaf where there is a good one."""
+        """Return whether a node lacks passes: with two partners, one of them in another leaf if a good one exists."""
         if not self.can_answer(node) or self.tests[node] >= self.rules.most_partners:
             return False
         if node in self.slow and self.tests[node] >= 2 * self.rules.proofs:
@@ -294,7 +293,7 @@ class State(Evidence):
         return not self.at_fault(node) and not self.enough(node)
 
     def enough(self, node: str) -> bool:
-        """Say whether the passes of a node suffice to prove it."""
+        """Return whether the passes of a node suffice to prove it."""
         partners = self.passed[node]
         if len(partners) < min(2, len(self.fleet.nodes) - 1) and not self._none_else(node):
             return False
@@ -304,20 +303,20 @@ class State(Evidence):
         return any(self.fleet.leaf(partner) != leaf for partner in partners)
 
     def _none_else(self, node: str) -> bool:
-        """Say whether a node was measured with all others that could prove it."""
+        """Return whether a node was measured with all others that could prove it."""
         return not any(
             n not in self.measured[node] and n != node and self.passed[n] and not self.between((node, n))
             for n in self.fleet.nodes
         )
 
-    # -- pairs at fault without a named node
+    # -- pairs at fault without a node at fault ------------------------------------------------------------------------
 
     def wrong(self) -> List[Nodes]:
         """Return the pairs with wrong sums or a wrong transport that no finding explains."""
         return [pair for pair in self._open_pairs() if any(each.grade == HARD for each in self.of[pair])]
 
     def below_floor(self) -> List[Nodes]:
-        """Return the pairs that no finding explains and that were measured below their floor in all of their tests."""
+        """Return the unexplained pairs that were below their floor in all of their tests."""
         floor = self.rules.pair_floor
         if floor is None:
             return []
@@ -329,7 +328,7 @@ class State(Evidence):
         return low
 
     def stuck(self) -> List[Nodes]:
-        """Return the pairs without a completed test in a leaf inside which nearly all is slow."""
+        """Return the pairs without a completed test in a leaf in which nearly all pairs are slow."""
         tests = {pair: [t for t in self.of[pair] if t.grade != NOTHING] for pair in self._open_pairs()}
         return [p for p, ran in tests.items() if ran and self.inside_slow(p) and not any(t.busbw for t in ran)]
 
@@ -337,10 +336,10 @@ class State(Evidence):
         pairs = (p for p in self.of if len(p) == 2 and ("pair", p) not in self.findings)
         return sorted(p for p in pairs if self.inside_slow(p) or not self.explained(p))
 
-    # -- what measured nothing
+    # -- tests without a measurement -----------------------------------------------------------------------------------
 
     def blank(self, node: str) -> Set[str]:
-        """Return the partners with whom a node was tested and nothing was measured."""
+        """Return the partners of a node's tests that measured nothing."""
         return self.met[node] - self.measured[node]
 
     def unmeasured(self) -> List[Nodes]:
@@ -349,12 +348,12 @@ class State(Evidence):
 
 
 def constant(tests: Iterable[Judged]) -> bool:
-    """Say whether failures are not an accident: four, or three that agree.
+    """Return whether failures are not an accident: four, or three that match.
 
-    With 1 % of tests disturbed for no fault, three of one pair are in one sweep of 4,000 with 232 nodes; three within
-    `SPREAD` in one of 30,000, where a disturbance takes 15 to 40 %; four in one of 400,000. Noise below the
-    threshold lies near it and agrees, too: three are twice as far below the level as the threshold is, and of more that
-    are nearer no other test is above it.
+    The rates are for 1 % of tests disturbed without a fault, in sweeps with 232 nodes. Three failures of one pair occur
+    in one sweep of 4,000. Three within `SPREAD` occur in one of 30,000, if a disturbance takes 15 to 40 %; four in one
+    of 400,000. Noise below the threshold is near it and matches, too. So three failures must be twice as far below the
+    level as the threshold is; with more that are nearer, no other test may be above it.
     """
     every = list(tests)
     failed = [each for each in every if each.grade == FAIL]

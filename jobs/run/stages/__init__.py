@@ -45,4 +45,4 @@ NUMBERED = {
     "sweep.dcgm.": SweepDcgm,
 }
 SWEEP_STAGES = {**NUMBERED, "sweep.job": SweepTest, "sweep.end": SweepEnd}
-"""Stages of a sweep by name; those that are numbered begin with the same word."""
+"""Stages of a sweep by name; numbered ones begin with the same word."""

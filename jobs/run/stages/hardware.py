@@ -11,7 +11,7 @@ class StartStage(TypedDict, total=False):
     """The pod and its limits, in bytes and seconds since the epoch."""
 
     python: str
-    probe: str  # the digest of the source that ran
+    probe: str  # the digest of the sources that ran
     hostname: str
     pod_ip: str
     node: str
@@ -101,7 +101,7 @@ class RuntimeStage(TypedDict, total=False):
 
 
 class DcgmSaid(TypedDict, total=False):
-    """A warning of DCGM, with its own numbers for it."""
+    """A warning of DCGM, with its own number."""
 
     text: str
     id: Count
@@ -110,7 +110,7 @@ class DcgmSaid(TypedDict, total=False):
 
 
 class DcgmResult(TypedDict, total=False):
-    """How one test of DCGM's diagnostics ended, and for which GPUs."""
+    """The result of one test of DCGM's diagnostics, and the GPUs to which it applies."""
 
     category: str
     test: str
@@ -120,7 +120,7 @@ class DcgmResult(TypedDict, total=False):
 
 
 class DcgmStage(TypedDict, total=False):
-    """DCGM's diagnostics, where the image has them."""
+    """DCGM's diagnostics, if the image has them."""
 
     level: Count
     found: bool
@@ -145,14 +145,14 @@ class RdmaWrite(TypedDict, total=False):
 
 
 class LeftOut(TypedDict, total=False):
-    """A peer to which not all NICs were tested, and why."""
+    """A peer for which not all NICs were tested, and the reason."""
 
     peer: Count
     why: str
 
 
 class PerftestStage(TypedDict, total=False):
-    """RDMA writes to the neighbouring ranks, where the image has the program."""
+    """RDMA writes to the neighbouring ranks, if the image has the program."""
 
     tool: str
     found: bool
@@ -236,7 +236,7 @@ class AcsBridge(TypedDict, total=False):
 
 
 class TopologyStage(TypedDict, total=False):
-    """How GPUs and RDMA devices are connected."""
+    """The connections of GPUs and RDMA devices."""
 
     signature: str
     source: str

@@ -1,4 +1,4 @@
-"""The kinds of values that a probe prints, next to plain ones."""
+"""The kinds of values that a probe prints, in addition to plain ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Count", "Label", "LogPart", "Record"]
 
 
 def _is_rank(value: object) -> bool:
-    """Return whether a table's line about a rank can be read: numbers where it is compared with processes."""
+    """Return whether a table's line about a rank is readable: fields compared with processes must be numbers."""
     return isinstance(value, list) and len(value) == 7 and all(isinstance(value[each], int) for each in (0, 2, 6))
 
 

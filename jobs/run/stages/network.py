@@ -29,7 +29,7 @@ class DnsPeer(TypedDict, total=False):
 
 
 class DnsStage(TypedDict, total=False):
-    """Names of all ranks."""
+    """The resolved names of all ranks."""
 
     error: str
     resolver: ResolvConf
@@ -37,7 +37,7 @@ class DnsStage(TypedDict, total=False):
 
 
 class PortPeer(TypedDict, total=False):
-    """Whether another rank could be reached, and reached this one."""
+    """Whether another rank was reachable from this one, and this one from it."""
 
     index: Count
     address: str
@@ -70,7 +70,7 @@ class Interface(TypedDict, total=False):
 
 
 class PortTry(TypedDict, total=False):
-    """A port of another rank that was tried."""
+    """A port of another rank that was tested."""
 
     port: Count
     ok: bool
@@ -106,7 +106,7 @@ class NetworkStage(TypedDict, total=False):
 
 
 class LockTry(TypedDict, total=False):
-    """A lock: that of this rank, and what it gets of the next rank's while that holds it and afterwards."""
+    """A lock: this rank's own, and its attempts on the next rank's lock while that is held and after its release."""
 
     held: bool
     refused: bool
@@ -169,7 +169,7 @@ class TriedPath(TypedDict, total=False):
 
 
 class Burst(TypedDict, total=False):
-    """All ranks writing at once."""
+    """Simultaneous writes of all ranks."""
 
     path: str
     error: str
@@ -182,7 +182,7 @@ class Burst(TypedDict, total=False):
 
 
 class Bucket(TypedDict, total=False):
-    """Whether an S3 bucket can be reached."""
+    """Whether an S3 bucket is reachable."""
 
     uri: str
     endpoint: str
@@ -196,7 +196,7 @@ class Bucket(TypedDict, total=False):
 
 
 class TriedEndpoint(TypedDict, total=False):
-    """A host that must answer, or must not; by its proxy, or direct."""
+    """A host that must answer, or must not; through its proxy, or directly."""
 
     endpoint: str
     forbidden: bool
@@ -213,7 +213,7 @@ class EndpointsStage(TypedDict, total=False):
 
 
 class CredentialFacts(TypedDict, total=False):
-    """Whether a variable that comes from a Secret's key is set; never its value."""
+    """Whether a variable from a Secret's key is set; never its value."""
 
     env: str
     secret: str

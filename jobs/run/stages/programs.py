@@ -9,7 +9,7 @@ from .kinds import Count, LogPart
 
 
 class ProgramFacts(TypedDict, total=False):
-    """The file of a collective's program, next to its table."""
+    """The facts of a collective's program that its table has no column for."""
 
     op: str
     cycles: Count
@@ -45,7 +45,7 @@ class CollectiveRun(TypedDict, total=False):
 
 
 class TrainingProduct(TypedDict, total=False):
-    """A product of matrices on one rank, again and again."""
+    """A repeated product of matrices on one rank."""
 
     kind: str
     digest: str
@@ -57,13 +57,13 @@ class TrainingProduct(TypedDict, total=False):
 
 
 class TrainingMode(TypedDict, total=False):
-    """The steps with the other ranks, in one way of sharing; milliseconds, the first and the last losses.
+    """The steps with the other ranks, in one sharing mode; milliseconds, the first and the last losses.
 
-    ``seconds``: of all its steps, those that warm up and those of each rank alone included.
+    ``seconds``: the time of all its steps, including warm-up and each rank's own steps.
     """
 
     mode: str
-    why: str  # without any
+    why: str  # if there are no steps
     steps: Count
     bad_step: Count
     seconds: float
@@ -74,7 +74,7 @@ class TrainingMode(TypedDict, total=False):
 class TrainingRank(TypedDict, total=False):
     """The measurements of one rank; milliseconds.
 
-    ``compute_ms``, ``losses`` and ``bad_step`` are of the same steps without any other rank.
+    ``compute_ms``, ``losses`` and ``bad_step`` are those of the same steps without any other rank.
     """
 
     rank: Count
@@ -100,7 +100,7 @@ class TrainingRank(TypedDict, total=False):
 
 
 class TrainingSample(TypedDict, total=False):
-    """A GPU while the steps ran: medians, the least clock and use, the greatest heat."""
+    """A GPU during the steps: medians, the lowest clock and use, the highest temperature."""
 
     index: Count
     uuid: str
@@ -128,7 +128,7 @@ class TrainingSteps(TypedDict, total=False):
 
 
 class TrainingRun(TrainingSteps, total=False):
-    """The training steps of one pod's ranks; ``gpus`` is read after them, with all that slowed one in between."""
+    """The training steps of one pod's ranks; ``gpus`` is read after them, with all throttle reasons in between."""
 
     command: list[str]
     gpus: list[GpuFacts]
@@ -137,7 +137,7 @@ class TrainingRun(TrainingSteps, total=False):
 
 
 class CheckpointPlace(TypedDict, total=False):
-    """A path that takes a checkpoint: ``path`` must outlive the job, ``local`` is where it is saved first."""
+    """A path for a checkpoint: ``path`` outlives the job, ``local`` is node-local and written first."""
 
     role: str
     path: str
@@ -152,7 +152,7 @@ class CheckpointPlace(TypedDict, total=False):
 
 
 class CheckpointSave(TypedDict, total=False):
-    """One rank's part of saving a step: ``at`` by its node's clock."""
+    """One rank's part of saving a step; ``at`` by its node's clock."""
 
     step: Count
     bytes: Count
@@ -170,7 +170,7 @@ class CheckpointRank(TypedDict, total=False):
 
 
 class CheckpointState(TypedDict, total=False):
-    """writing, local, flushing, durable or verified, and since when."""
+    """The state of a step (writing, local, flushing, durable or verified), and since when."""
 
     step: Count
     state: str
@@ -178,7 +178,7 @@ class CheckpointState(TypedDict, total=False):
 
 
 class CheckpointFlush(TypedDict, total=False):
-    """The files of one node on their way to the path that outlives the job."""
+    """The copy of one node's files to the path that outlives the job."""
 
     seconds: float
     mb_s: float
@@ -186,7 +186,7 @@ class CheckpointFlush(TypedDict, total=False):
 
 
 class CheckpointVerified(TypedDict, total=False):
-    """The next node's files, read back here; ``elsewhere`` is false where there is one node."""
+    """The next node's files, read back on this one; ``elsewhere`` is false if there is only one node."""
 
     peer: Count
     files: Count
@@ -210,7 +210,7 @@ class CheckpointCrash(TypedDict, total=False):
 
 
 class CheckpointResume(TypedDict, total=False):
-    """The step from which the job went on, and the newer ones that it passed over; ``wrong`` counts values."""
+    """The step from which the job resumed, and the newer ones that it skipped; ``wrong`` counts values."""
 
     step: Count
     wrong: Count
@@ -220,7 +220,7 @@ class CheckpointResume(TypedDict, total=False):
 
 
 class CheckpointRun(TypedDict, total=False):
-    """A checkpoint of all ranks, from writing to verified, a crash in the next one, and the way back."""
+    """A checkpoint of all ranks, from writing to verified, with a crash in the next one and the resume."""
 
     skipped: str
     error: str

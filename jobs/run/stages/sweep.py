@@ -56,7 +56,7 @@ class _Test(TypedDict):
 
 
 class SweepTest(_Test, total=False):
-    """A test: GB/s of all rails together and of each; `why` has the words of single nodes.
+    """A test: GB/s of all rails together and of each; `why` has the texts of single nodes.
 
     `writes`: by NIC the RDMA writes of a pair in Gb/s, from its second node to the first and back.
     """
@@ -76,7 +76,7 @@ class SweepTest(_Test, total=False):
 
 
 class SweepRound(TypedDict, total=False):
-    """A round, in seconds; `at`: since the coordinator began."""
+    """A round, in seconds; `at`: since the coordinator's start."""
 
     number: Count
     stage: Count
@@ -98,6 +98,6 @@ class SweepDcgm(DcgmStage, total=False):
 
 
 class SweepEnd(TypedDict, total=False):
-    """Why the sweep ended before its plan did; empty where it did not."""
+    """The reason why the sweep ended before its plan; empty if the plan was completed."""
 
     why: str

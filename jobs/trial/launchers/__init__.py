@@ -14,9 +14,9 @@ __all__ = ["KINDS", "READ", "Kind", "TrainJob", "kind_of", "unread"]
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (IndexedJob(), MpiJob(), PyTorchJob(), TrainJob())}
 
 READ: tuple[Kind, ...] = (*KINDS.values(), JobSet(), RayJob(), StatefulSet())
-"""All kinds of jobs that are explained; a TrainJob comes before the JobSet of its name."""
+"""All kinds of jobs that are explained; a TrainJob precedes the JobSet of its name."""
 
 
 def kind_of(name: str) -> Kind:
-    """The kind of a profile's launcher; the spec has rejected unknown ones."""
+    """Return the kind of a profile's launcher; the spec has rejected unknown ones."""
     return KINDS[name]

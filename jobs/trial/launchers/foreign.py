@@ -16,17 +16,17 @@ _ENDLESS = 1 << 30
 
 
 class JobSet(Kind):
-    """jobset.x-k8s.io/v1alpha2 JobSet: several Jobs; where there is but one, its completion index is the rank."""
+    """jobset.x-k8s.io/v1alpha2 JobSet: several Jobs; if there is only one, its completion index is the rank."""
 
     name, operator = "jobset", "jobset-controller"
     group, version, resource, kind = "jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"
 
     def selector(self, name: str) -> str:
-        """The label that its controller sets on all pods."""
+        """Return the label that its controller sets on all pods."""
         return f"jobset.sigs.k8s.io/jobset-name={name}"
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """Completed is Complete; its pods are those of all its Jobs."""
+        """Convert it; Completed becomes Complete, and its pods are those of all its Jobs."""
         spec = as_map(raw.get("spec"))
         pods = sum(
             whole(each.get("replicas"), 1)
@@ -38,38 +38,38 @@ class JobSet(Kind):
         return retold(raw, conditions, pods=pods or 1, suspended=spec.get("suspend"), backoff=backoff)
 
     def index(self, pod: Unstructured) -> int:
-        """The completion index for the first of its Jobs; only the order is known for the rest."""
+        """Return the completion index for the first of its Jobs; MOST_REPLICAS for others: their rank is unknown."""
         first = labels_of(pod).get("jobset.sigs.k8s.io/job-global-index", "0") == "0"
         return number(pod, INDEX) if first else MOST_REPLICAS
 
     def templates(self, raw: Unstructured) -> list[Unstructured]:
-        """One for each of its Jobs."""
+        """Return one for each of its Jobs."""
         jobs = as_list(as_map(raw.get("spec")).get("replicatedJobs"))
         return [as_map(as_map(as_map(each.get("template")).get("spec")).get("template")) for each in jobs]
 
     def children(self, name: str) -> tuple[tuple[str, str], ...]:
-        """The Job of the usual name of its only replicated job."""
+        """Return the usual names of the Job of a single replicated job."""
         return tuple(("Job", f"{name}-{each}-0") for each in ("node", "worker", "workers", "main"))
 
 
 class RayJob(Kind):
-    """ray.io/v1 RayJob; its pods are those of the RayCluster that is made for it; that name begins with its own."""
+    """ray.io/v1 RayJob; its pods are those of a RayCluster that it creates, whose name begins with its own."""
 
     name, operator, container = "rayjob", "kuberay-operator", "ray-head"
     group, version, resource, kind = "ray.io", "v1", "rayjobs", "RayJob"
 
     def selector(self, name: str) -> str:
-        """Every pod of a RayCluster; this job's are found by the cluster's name."""
+        """Return a selector of every RayCluster's pods; `belongs` selects this job's by the cluster's name."""
         del name
         return "ray.io/cluster"
 
     def belongs(self, pod: Unstructured, name: str) -> bool:
-        """By the cluster's name: NAME-xxxxx, since KubeRay 1.4, NAME-raycluster-xxxxx before."""
+        """Compare the cluster's name: NAME-xxxxx since KubeRay 1.4, NAME-raycluster-xxxxx before."""
         cluster = str(labels_of(pod).get("ray.io/cluster") or "")
         return cluster == name or bool(re.fullmatch(rf"{re.escape(name)}-(?:raycluster-)?[a-z0-9]{{5}}", cluster))
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """Its deployment's status is a word, and the job's own is another."""
+        """Convert it; its state is in jobStatus and jobDeploymentStatus."""
         spec, status = as_map(raw.get("spec")), as_map(raw.get("status"))
         groups = as_list(as_map(spec.get("rayClusterSpec")).get("workerGroupSpecs"))
         workers = sum(whole(each.get("replicas"), 1) * whole(each.get("numOfHosts"), 1) for each in groups)
@@ -84,15 +84,15 @@ class RayJob(Kind):
         return retold(converted, conditions, pods=1 + workers, suspended=spec.get("suspend"), backoff=_ENDLESS)
 
     def not_known_yet(self, raw: Unstructured) -> bool:
-        """It has a word for its state as soon as its operator has seen it."""
+        """Return whether its status is empty; its operator writes a state immediately."""
         return not as_map(raw.get("status"))
 
     def index(self, pod: Unstructured) -> int:
-        """The head is rank 0; of the workers only their order is known."""
+        """Return 0 for the head; MOST_REPLICAS for workers, whose rank is unknown."""
         return 0 if labels_of(pod).get("ray.io/node-type") == "head" else MOST_REPLICAS
 
     def templates(self, raw: Unstructured) -> list[Unstructured]:
-        """Those of the head and of each group of workers."""
+        """Return those of the head and of each group of workers."""
         cluster = as_map(as_map(raw.get("spec")).get("rayClusterSpec"))
         groups = [as_map(cluster.get("headGroupSpec")), *as_list(cluster.get("workerGroupSpecs"))]
         return [as_map(each.get("template")) for each in groups]
@@ -106,25 +106,25 @@ class StatefulSet(Kind):
     operator = "kube-controller-manager"
 
     def selector(self, name: str) -> str:
-        """Every pod of a StatefulSet; this one's are found by their names."""
+        """Return a selector of every StatefulSet's pods; `belongs` selects this one's by their names."""
         del name
         return "statefulset.kubernetes.io/pod-name"
 
     def belongs(self, pod: Unstructured, name: str) -> bool:
-        """NAME-0, NAME-1, ..."""
+        """Match the names NAME-0, NAME-1, ..."""
         return bool(re.fullmatch(rf"{re.escape(name)}-\d{{1,6}}", name_of(pod)))
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """No condition reports an end."""
+        """Convert it; no condition reports an end."""
         replicas = whole(as_map(raw.get("spec")).get("replicas"), 1)
         return retold(raw, {}, pods=replicas, suspended=False, backoff=_ENDLESS)
 
     def not_known_yet(self, raw: Unstructured) -> bool:
-        """Its controller writes the number of its pods at once."""
+        """Return whether its status is empty; its controller writes the number of pods immediately."""
         return not as_map(raw.get("status"))
 
     def index(self, pod: Unstructured) -> int:
-        """The number at the end of its name."""
+        """Return the number at the end of the pod's name."""
         return int(name_of(pod).rpartition("-")[2])
 
 

@@ -1,4 +1,4 @@
-"""Kubernetes' own Indexed Job: no operator, one pod per node, its index is its rank."""
+"""Kubernetes' own Indexed Job: no operator, one pod per node, and its index is its rank."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class IndexedJob(Kind):
     group, version, resource, kind = "batch", "v1", "jobs", "Job"
 
     def job(self, spec: JobSpec) -> Unstructured:
-        """One pod per node, no retry, a TTL, and a deadline where there is one."""
+        """Build it: one pod per node, no retry, a TTL, and a deadline if the spec has one."""
         shape = pod.PodShape(annotations=pod_annotations(spec), scheduler=scheduler(spec))
-        # One lost pod ends all. A sweep continues with the rest: what others remove does not count, and a pod that
-        # fails may come back, as long as the coordinator lasts.
+        # One lost pod ends all. A sweep continues with the rest: external disruptions do not count, and failed pods may
+        # be replaced while the coordinator runs.
         action = "Ignore" if spec.outlives_pods else "FailJob"
         return {
             "apiVersion": "batch/v1",
@@ -33,7 +33,7 @@ class IndexedJob(Kind):
                 "parallelism": spec.nodes,
                 "backoffLimit": 2 * spec.nodes if spec.outlives_pods else 0,
                 "ttlSecondsAfterFinished": spec.kept_s,
-                # Ends the Job at once and names the pod when others delete one, instead of reporting its exit code.
+                # Ends the Job at once after an external deletion of a pod, and names the pod instead of its exit code.
                 "podFailurePolicy": {
                     "rules": [{"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
                 },
@@ -42,18 +42,18 @@ class IndexedJob(Kind):
         }
 
     def service_selector(self, spec: JobSpec) -> dict[str, str]:
-        """The Job's own pods."""
+        """Return a selector of the Job's own pods."""
         return {"batch.kubernetes.io/job-name": spec.job_name}
 
     def selector(self, name: str) -> str:
-        """The label that the Job controller sets."""
+        """Return the label that the Job controller sets."""
         return f"batch.kubernetes.io/job-name={name}"
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """It is one."""
+        """Return it unchanged."""
         return dict(raw)
 
     def belongs(self, pod: Unstructured, name: str) -> bool:
-        """By the label, also in its form without a prefix."""
+        """Compare the label, also in its older form without a prefix."""
         pod_labels = labels_of(pod)
         return bool(name) and name in (pod_labels.get("batch.kubernetes.io/job-name"), pod_labels.get("job-name"))

@@ -18,22 +18,22 @@ class KubeflowJob(Kind):
     group = "kubeflow.org"
 
     def resume(self) -> Unstructured:
-        """Its suspend is in the run policy."""
+        """Return the merge patch; suspend is in the run policy."""
         return {"spec": {"runPolicy": {"suspend": False}}}
 
     def templates(self, raw: Unstructured) -> list[Unstructured]:
-        """One for each kind of replica."""
+        """Return one for each kind of replica."""
         spec = as_map(raw.get("spec"))
         kinds = (as_map(each) for key, each in spec.items() if key.endswith("ReplicaSpecs"))
         return [as_map(as_map(each).get("template")) for kind in kinds for each in kind.values()]
 
     def selector(self, name: str) -> str:
-        """The label that the operator sets on all its pods."""
+        """Return the label that the operator sets on all its pods."""
         return f"{JOB}={name}"
 
 
 def run_policy(spec: JobSpec, *, clean: str, backoff: int) -> Unstructured:
-    """The run policy; ``clean``: which pods the operator deletes at the end (cleanPodPolicy)."""
+    """Return the run policy; ``clean`` selects the pods that the operator deletes at the end (cleanPodPolicy)."""
     return ({"activeDeadlineSeconds": spec.active_s} if spec.active_s else {}) | {
         "cleanPodPolicy": clean,
         "ttlSecondsAfterFinished": spec.kept_s,
@@ -43,7 +43,7 @@ def run_policy(spec: JobSpec, *, clean: str, backoff: int) -> Unstructured:
 
 
 def template(spec: JobSpec, shape: pod.PodShape) -> Unstructured:
-    """A replica's pod template; the operator warns of a restart policy next to the replica's own."""
+    """Return a replica's pod template without a restart policy: the operator warns if both have one."""
     made = pod.template(spec, shape)
     del made["spec"]["restartPolicy"]
     return made

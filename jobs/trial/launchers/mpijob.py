@@ -1,8 +1,9 @@
 """The MPI Operator's MPIJob: workers run sshd; mpirun in the launcher starts one probe in each of them.
 
-The evidence of all ranks arrives on the launcher's output, each piece with mpirun's tag. What sshd starts has sshd's
-environment, not the container's: mpirun hands over the launcher's by name (-x). Source: kubeflow/mpi-operator v0.6,
-pkg/controller/mpi_job_controller.go (names, labels, Service, keys), pkg/apis/kubeflow/v2beta1/types.go.
+The evidence of all ranks arrives in the launcher's output, each piece with mpirun's tag. A process started by sshd has
+sshd's environment, not the container's: mpirun exports the launcher's variables by name (-x). Source:
+kubeflow/mpi-operator v0.6, pkg/controller/mpi_job_controller.go (names, labels, Service, keys),
+pkg/apis/kubeflow/v2beta1/types.go.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
     from ..job_spec import JobSpec
 
 ROLE = "training.kubeflow.org/job-role"
-# A launcher that starts before the names of its workers are published ends at once; nothing has run anywhere then. Of a
-# user's own program this is unknown: it is not started twice.
+# A launcher that starts before the names of its workers are published ends at once, before any rank has run. For a
+# user's own program this is not certain, so it is not restarted.
 BACKOFF = 3
 
 
-# A count of nodes is wrong for a program that mpirun starts several times on each.
+# These counts of nodes are wrong for a program that mpirun starts several times on each.
 _OF_ONE_A_NODE = frozenset({"WORLD_SIZE", "NNODES", "NPROC_PER_NODE"})
 
 
@@ -36,11 +37,11 @@ class MpiJob(KubeflowJob):
     name = "mpijob"
     version, resource, kind = "v2beta1", "mpijobs", "MPIJob"
     operator = "mpi-operator"
-    uses_service = False  # the operator makes a Service of the job's name, and refuses one that is not its own
+    uses_service = False  # the operator creates a Service of the job's name, and refuses a foreign one
     multiplexed = True
 
     def job(self, spec: JobSpec) -> Unstructured:
-        """One worker per node, and a launcher without devices."""
+        """Build it: one worker per node, and a launcher without devices."""
         return {
             "apiVersion": "kubeflow.org/v2beta1",
             "kind": "MPIJob",
@@ -61,14 +62,14 @@ class MpiJob(KubeflowJob):
         }
 
     def for_other_version(self, job: Unstructured, refusal: str) -> Unstructured | None:
-        """Leave out fields unknown before v0.5; such releases start the launcher at once, without itself a rank."""
+        """Return it without fields unknown before v0.5; such releases start the launcher at once, and not as a rank."""
         unknown = [key for key in ("launcherCreationPolicy", "runLauncherAsWorker") if f'"spec.{key}"' in refusal]
         if not unknown:
             return None
         return dict(job) | {"spec": {key: value for key, value in job["spec"].items() if key not in unknown}}
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """Succeeded is Complete; the launcher counts as one more pod, behind the workers."""
+        """Convert it; Succeeded becomes Complete, and the launcher counts as one more pod, after the workers."""
         spec = as_map(raw.get("spec"))
         suspended = as_map(spec.get("runPolicy")).get("suspend")
         return retold(
@@ -80,27 +81,27 @@ class MpiJob(KubeflowJob):
         )
 
     def index(self, pod: Unstructured) -> int:
-        """A worker's index is its rank; the launcher comes behind all workers."""
+        """Return a worker's index, which is its rank; MOST_REPLICAS for the launcher."""
         return number(pod, REPLICA) if _role(pod) == "worker" else MOST_REPLICAS
 
     def command_missing(self, pod: Unstructured) -> str:
-        """Independent of the profile's name: workers run sshd, the launcher mpirun."""
+        """Return the fault by the pod's role: workers run sshd, the launcher mpirun."""
         return {"worker": "mpi.sshd-missing", "launcher": "mpi.mpirun-missing"}.get(_role(pod), "")
 
     def shown_by(self, pod: Unstructured) -> bool:
-        """By the role that it gives to each pod; the Training Operator's label of the job is the same."""
+        """Return whether the pod has a role of the MPI Operator; the Training Operator has the same job label."""
         return _role(pod) in ("launcher", "worker")
 
     def prints_evidence(self, pod: Unstructured) -> bool:
-        """Only the launcher's output carries evidence."""
+        """Return whether the pod is the launcher, because its output has the evidence."""
         return _role(pod) == "launcher"
 
     def children(self, name: str) -> tuple[tuple[str, str], ...]:
-        """The launcher is a separate Job."""
+        """Return the launcher, which is a separate Job."""
         return (("Job", f"{name}-launcher"),)
 
     def refused(self, event: Event) -> str:
-        """The operator says in its own event that a worker cannot be created."""
+        """Return the reason why a worker cannot be created, which the operator reports in its own event."""
         said = event.message
         if event.reason == "MPIJobFailed" and said.startswith("worker pod created failed: "):
             return said.removeprefix("worker pod created failed: ")
@@ -108,18 +109,18 @@ class MpiJob(KubeflowJob):
 
 
 def ssh_path(spec: JobSpec) -> str:
-    """Where the operator mounts the keys: the home of the user that sshd runs as (mpi-operator's base images)."""
+    """Return the mount path of the keys: in the home of sshd's user (mpi-operator's base images)."""
     return spec.mpi.ssh_path or ("/root/.ssh" if spec.run_as_user is None else "/home/mpiuser/.ssh")
 
 
 def handed_over(spec: JobSpec) -> list[str]:
-    """The variables that mpirun takes from the launcher to the ranks: an ssh session has none of the container's."""
+    """Return the variables that mpirun exports to the ranks: an ssh session has none of the container's."""
     fixed = [name for name in pod.fixed_environment(spec) if spec.slots == 1 or name not in _OF_ONE_A_NODE]
     return ["PATH", "LD_LIBRARY_PATH", *fixed, *spec.handed_over]
 
 
 def mpirun(spec: JobSpec) -> list[str]:
-    """The ranks, unbound (the processes that a probe starts need all cores), each line with its rank's tag."""
+    """Return mpirun's command line; ranks are unbound (a probe's children need all cores) and tag their output."""
     placed = ["-np", str(spec.nodes * spec.slots), "--map-by", "slot", "--bind-to", "none", "--tag-output"]
     exported = [word for name in handed_over(spec) for word in ("-x", name)]
     return [*spec.mpi.mpirun, *placed, *spec.mpi.args, *exported, *(spec.command or pod.PROBE)]
@@ -138,7 +139,7 @@ def _worker(spec: JobSpec) -> Unstructured:
 
 
 def _launcher(spec: JobSpec) -> Unstructured:
-    """A small pod without devices, anywhere: it only runs mpirun."""
+    """Return a small pod without devices, on any node, which only runs mpirun."""
     container: Unstructured = {
         "name": spec.component,
         "image": spec.image,

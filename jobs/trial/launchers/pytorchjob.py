@@ -1,7 +1,7 @@
 """The Training Operator's PyTorchJob: one master and one worker, in its own environment convention.
 
-Its Service names only the master; the worker gets its name from a Service of ours, which is why two nodes are all that
-a trial can span here. Source: kubeflow/training-operator v1, pkg/controller.v1/pytorch and common.
+Its Service names only the master; the worker's name is published by a Service of ours, so that a trial can span only
+two nodes here. Source: kubeflow/training-operator v1, pkg/controller.v1/pytorch and common.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class PyTorchJob(KubeflowJob):
     name = "pytorchjob"
     version, resource, kind = "v1", "pytorchjobs", "PyTorchJob"
     operator = "training-operator"
-    container = "pytorch"  # by this name the operator finds the container, and sets its environment
+    container = "pytorch"  # the operator finds the container by this name, and sets its environment
 
     def job(self, spec: JobSpec) -> Unstructured:
-        """Rank 0 is the master, rank 1 the worker."""
-        # The master may end a moment before the worker has reported all: no pod is deleted at the end.
+        """Build it: rank 0 is the master, rank 1 the worker."""
+        # The master may end slightly before the worker has reported everything: no pod is deleted at the end.
         policy = run_policy(spec, clean="None", backoff=0)
         return {
             "apiVersion": "kubeflow.org/v1",
@@ -43,18 +43,18 @@ class PyTorchJob(KubeflowJob):
         }
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """Succeeded is Complete."""
+        """Convert it; Succeeded becomes Complete."""
         spec = as_map(raw.get("spec"))
         kinds = as_map(spec.get("pytorchReplicaSpecs")).values()
         pods = sum(whole(as_map(each).get("replicas"), 1) for each in kinds) or 1
         return retold(raw, CONDITIONS, pods=pods, suspended=as_map(spec.get("runPolicy")).get("suspend"))
 
     def shown_by(self, pod: Unstructured) -> bool:
-        """By the type of replica; the MPI Operator's label of the job is the same."""
+        """Return whether the pod has a replica type; the MPI Operator uses the same label of the job."""
         return TYPE in labels_of(pod)
 
     def index(self, pod: Unstructured) -> int:
-        """The master is rank 0, workers count from 1."""
+        """Return the rank: the master is 0, workers count from 1."""
         kind = labels_of(pod).get(TYPE)
         if kind == "master":
             return 0
@@ -66,10 +66,10 @@ def _template(spec: JobSpec, rank: int) -> Unstructured:
     shape = pod.PodShape(
         container=PyTorchJob.container,
         rank=str(rank),
-        # The master is known by the name of the operator's Service for it.
+        # The master's name is that of the operator's Service for it.
         hostname="" if rank == 0 else f"{spec.job_name}-{rank}",
         subdomain=rank != 0,
-        port_name="pytorchjob-port",  # by this name the operator finds MASTER_PORT
+        port_name="pytorchjob-port",  # the operator finds MASTER_PORT by this name
         annotations=pod_annotations(spec),
         scheduler=scheduler(spec),
     )

@@ -1,7 +1,7 @@
-"""The queue's requirements on a trial's objects: Kueue a label (kind.py), Volcano a PodGroup and its scheduler.
+"""The queue's requirements on a trial's objects: for Kueue a label (kind.py), for Volcano a PodGroup and its scheduler.
 
-The PodGroup is ours whatever launches the pods: an operator makes one only where it was started with gang scheduling.
-Sources: https://kueue.sigs.k8s.io/docs/tasks/run/, https://volcano.sh/en/docs/podgroup/.
+We create the PodGroup for every launcher: an operator creates one only if it was started with gang scheduling. Sources:
+https://kueue.sigs.k8s.io/docs/tasks/run/, https://volcano.sh/en/docs/podgroup/.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ GROUP_NAME = "scheduling.k8s.io/group-name"
 
 
 def scheduler(spec: JobSpec) -> str | None:
-    """The scheduler of the pods that belong to a group."""
+    """Return the scheduler of pods that belong to a group; None without a group."""
     return VOLCANO if spec.queue is not None and spec.queue.kind == VOLCANO else None
 
 
 def pod_annotations(spec: JobSpec) -> dict[str, str]:
-    """A pod's reference to its group."""
+    """Return a pod's reference to its group."""
     return {GROUP_NAME: spec.job_name} if scheduler(spec) else {}
 
 
 def pod_group(spec: JobSpec, meta: Unstructured) -> Unstructured:
-    """All ranks or none (scheduling.volcano.sh/v1beta1); an MPIJob's launcher needs no device and stays outside."""
+    """Return the PodGroup of all ranks (scheduling.volcano.sh/v1beta1); an MPIJob's launcher is not in it."""
     queue = spec.queue
     group_spec: Unstructured = {"minMember": spec.nodes}
     if queue is not None and queue.name:
@@ -41,7 +41,7 @@ def pod_group(spec: JobSpec, meta: Unstructured) -> Unstructured:
 
 
 def _all(spec: JobSpec) -> dict[str, str]:
-    """The sum of all ranks' requests: Volcano admits the group only if its queue has it."""
+    """Return the sum of all ranks' requests: Volcano admits the group only if its queue has it."""
     asked = resources(spec).get("requests") or {}
     amounts = {name: quantity(text) for name, text in asked.items()}
     return {name: f"{(amount * spec.nodes).normalize():f}" for name, amount in amounts.items() if amount is not None}

@@ -1,8 +1,8 @@
-"""Kubeflow Trainer's TrainJob: it names a runtime and changes its pods as far as the API allows.
+"""Kubeflow Trainer's TrainJob: it names a runtime, and changes the runtime's pods within the limits of the API.
 
-The pod is the runtime's, as training's would be: what a TrainJob cannot change (capabilities, priority, runtime class)
-is reported, not forced. Source: kubeflow/trainer pkg/apis/trainer/v1alpha1/trainjob_types.go (runtimePatches since
-v2.2, which replaced the podTemplateOverrides of v2.0 and v2.1), manifests/base/runtimes/torch_distributed.yaml.
+The pod is that of the runtime, as in training: settings that a TrainJob cannot change (capabilities, priority, runtime
+class) are reported, not forced. Source: kubeflow/trainer pkg/apis/trainer/v1alpha1/trainjob_types.go (runtimePatches
+since v2.2, which replaced the podTemplateOverrides of v2.0 and v2.1), manifests/base/runtimes/torch_distributed.yaml.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class TrainJob(Kind):
     group, version, resource, kind = "trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob"
     operator = "kubeflow-trainer"
     container = NODE
-    uses_service = False  # the JobSet makes one of the job's name
+    uses_service = False  # the JobSet creates one of the job's name
 
     def job(self, spec: JobSpec) -> Unstructured:
-        """The runtime's pods with our image, command, environment, volumes and placement."""
+        """Build it: the runtime's pods with our image, command, environment, volumes and placement."""
         jobs = [{"name": NODE, "template": {"spec": {"template": _template(spec)}}}]
         patch = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
         trainer = {
@@ -55,7 +55,7 @@ class TrainJob(Kind):
         }
 
     def for_other_version(self, job: Unstructured, refusal: str) -> Unstructured | None:
-        """The same with podTemplateOverrides, for a Trainer before v2.2, which does not know runtimePatches."""
+        """Return it with podTemplateOverrides, for a Trainer before v2.2, which lacks runtimePatches."""
         if '"spec.runtimePatches"' not in refusal or "runtimePatches" not in job["spec"]:
             return None
         rest = {key: value for key, value in as_map(job["spec"]).items() if key != "runtimePatches"}
@@ -65,7 +65,7 @@ class TrainJob(Kind):
         return dict(job) | {"spec": rest | {"podTemplateOverrides": [override]}}
 
     def left_out(self, spec: JobSpec) -> tuple[str, ...]:
-        """Fields that only the runtime decides."""
+        """Return the settings that only the runtime decides."""
         asked = {
             "capabilities": ", ".join(spec.capabilities),
             "runtime_class": spec.runtime_class,
@@ -79,22 +79,22 @@ class TrainJob(Kind):
         return tuple(f"{key}: {value}" for key, value in asked.items() if value)
 
     def selector(self, name: str) -> str:
-        """The label that the JobSet sets."""
+        """Return the label that the JobSet sets."""
         return f"jobset.sigs.k8s.io/jobset-name={name}"
 
     def shown_by(self, pod: Unstructured) -> bool:
-        """Its pods are those of a JobSet, and no different from those of any."""
+        """Return False: its pods cannot be distinguished from those of any JobSet."""
         del pod
         return False
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """Its conditions have the Job's own names."""
+        """Convert it; its conditions have the Job's own names."""
         spec = as_map(raw.get("spec"))
         pods = whole(as_map(spec.get("trainer")).get("numNodes"), 1)
         return retold(raw, _CONDITIONS, pods=pods, suspended=spec.get("suspend"))
 
     def children(self, name: str) -> tuple[tuple[str, str], ...]:
-        """A JobSet, and its Job."""
+        """Return its JobSet, and the JobSet's Job."""
         return (("JobSet", name), ("Job", f"{name}-{NODE}-0"))
 
 
