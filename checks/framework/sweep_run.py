@@ -182,7 +182,7 @@ def _in_pairs(done: Done, nodes: Collection[str] | None = None) -> Done:
 
 
 def resumed(folder: Path, *, training: bool = False) -> Earlier:
-    """Return the sweep that was recorded or started in a folder. Raises pytest.UsageError if there is none.
+    """Return the sweep that was recorded or started in a folder. Raises pytest.UsageError for any other folder.
 
     A sweep with nodes that trained alone continues with `training` only: otherwise its training results would be lost.
     """
