@@ -1,7 +1,7 @@
 """Rules of drains: a node can be drained, and no drain interrupts a training job.
 
-Rule: a node is judged by the first that applies. A budget that never lets a pod go holds a drain up for ever only where
-its pods never end; on the pods of a job it does what it is for.
+Rule: a node is judged by the first rule that applies. A budget that allows no disruption blocks a drain for ever only
+if its pods never end; on the pods of a job it works as intended.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .findings import failed, passed, unknown
 LASTING = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
 """Owners of pods that do not end by themselves; a drain skips pods of a DaemonSet (kubectl drain)."""
 OF_NODES = ("DaemonSet/", "Node/")
-"""Owners of pods that belong to a node: no job's."""
+"""Owners of pods that belong to a node, and to no job."""
 MAINTENANCE, SCHEDULED = "cloud.google.com/active-node-maintenance", "cloud.google.com/scheduled-maintenance-time"
-"""Labels of GKE's nodes with GPUs: the host is under maintenance, or will be at a time (seconds since 1970;
+"""Labels of GKE's nodes with GPUs: the host is in maintenance, or will be at a time (seconds since 1970;
 https://cloud.google.com/kubernetes-engine/docs/concepts/handle-disruption-gpu-tpu)."""
 SHOWN = 3
 
 
 def drain_findings(nodes: Iterable[Node], cluster: Inventory, drains: Drains, resource: str) -> Iterator[Finding]:
-    """Judge each node: drained at this moment, never to be drained, or drained without regard to the jobs on it."""
+    """Judge each node: it is being drained, can never be drained, or would be drained despite running jobs."""
     for node in nodes:
         here = [pod for pod in cluster.on(node.name) if pod.phase not in ("Succeeded", "Failed")]
         yield _now(node, drains) or _stuck(node, here, drains) or _exposed(node, here, drains, resource)
@@ -45,7 +45,7 @@ def _now(node: Node, drains: Drains) -> Finding | None:
 
 
 def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None:
-    """A pod that never ends, under a budget that never lets one go."""
+    """Report a pod that never ends under a budget that allows no disruption."""
     held = [
         f"{pod} under budget {budget}"
         for pod in pods
@@ -60,7 +60,7 @@ def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None
 
 
 def _exposed(node: Node, pods: Sequence[PodUse], drains: Drains, resource: str) -> Finding:
-    """The jobs on the node's GPUs, and whether an unannounced drain would evict them."""
+    """Report the jobs on the node's GPUs, and whether an unannounced drain would evict them."""
     jobs = [pod for pod in pods if pod.requests.get(resource) and not pod.owner.startswith((*LASTING, *OF_NODES))]
     holds = [budget for budget in drains.budgets if budget.never or budget.uncounted]
     bare = [pod for pod in jobs if not any(_covers(budget, pod) for budget in holds)]
