@@ -157,7 +157,7 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
 
 
 def _record(trial: TrialResult, source: int, target: int) -> tuple[NetworkPeer | None, str]:
-    """Return one rank's result for another rank, or the reason why there is none."""
+    """Return one rank's result for another rank, or the reason for its absence."""
     data = stages(trial, source).get(STAGE)
     if data is None:
         return None, missing_stage(trial, source, STAGE)
