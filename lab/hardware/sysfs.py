@@ -64,7 +64,7 @@ def nic_places(gpu: Mapping[str, Any], devices: Sequence[Object], *, function: i
     share, places = _share(gpu, len(devices)), []
     for number, device in enumerate(devices):
         rail, slot = device["rail"], str(device.get("slot", ""))
-        index = int(slot[3:]) if slot.startswith("gpu") else _beside(rail, len(buses), len(devices))
+        index = int(slot[3:]) if slot.startswith("gpu") else _gpu_next_to(rail, len(buses), len(devices))
         if slot.startswith("numa") or index >= len(buses):
             root = f"pci0001:{rail * 4:02x}"
             place = [root, f"0001:{rail * 4:02x}:01.0", f"0001:{rail * 4 + 1:02x}:00.{function}"]
@@ -76,8 +76,8 @@ def nic_places(gpu: Mapping[str, Any], devices: Sequence[Object], *, function: i
     return places
 
 
-def _beside(rail: int, gpus: int, nics: int) -> int:
-    """Return the GPU next to a NIC; None for a further NIC (storage, management)."""
+def _gpu_next_to(rail: int, gpus: int, nics: int) -> int:
+    """Return the index of the GPU next to a NIC; above the last one for a further NIC (storage, management)."""
     return rail // (nics // gpus) if gpus and nics >= gpus else rail * gpus // max(1, nics)
 
 

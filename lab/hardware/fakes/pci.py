@@ -19,7 +19,7 @@ def word(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
     if common == 1:
         return "PHB"
     if not first or not second:  # a state without places: NIC g is next to GPU g
-        beside = [device.get("rail", device.get("physical")) for device in (one, two)]
-        if beside[0] is not None and beside[0] == beside[1]:
+        rails = [device.get("rail", device.get("physical")) for device in (one, two)]
+        if rails[0] is not None and rails[0] == rails[1]:
             return "PIX"
     return "NODE" if one.get("numa", 0) == two.get("numa", 0) else "SYS"

@@ -308,7 +308,7 @@ def _off(what: str) -> bool:
 
 
 def _version(world: Mapping[str, Any], *, built: bool = False) -> str:
-    """Return the library's version, and the text with which the library prints it."""
+    """Return the library's version; ``built``: with the suffix that the library prints."""
     version = str(world["collective"].get("nccl", "2.28.9"))
     if not built:
         return version
