@@ -364,7 +364,7 @@ def swept(
             try:
                 begin(out, seatrial.run, sweep)
             except OSError as error:  # the sweep is judged anyway
-                seatrial.progress(f"--resume cannot go on from {out}, which cannot be written: {error.strerror}")
+                seatrial.progress(f"--resume cannot continue from {out}, which cannot be written: {error.strerror}")
 
     ran: list[TrialResult] = []
     if spec.dcgm and spec.dcgm.cost:

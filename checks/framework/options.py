@@ -111,15 +111,15 @@ def add_options(option: Callable[..., object]) -> None:
         default=[],
         help="only this check and its prerequisites; may be repeated",
     )
-    option("--tenant", action="store_true", help="judge with the rights of one namespace")
-    option("--check-secrets", action="store_true", help="see that pull secrets exist (never their content)")
+    option("--tenant", action="store_true", help="judge with the permissions of one namespace")
+    option("--check-secrets", action="store_true", help="check that pull secrets exist (never their content)")
     option("--print-manifests", action="store_true", help="print the objects without creating them")
     option("--with-files", action="store_true", help="with the probe's source: kubectl apply --server-side")
     option("--out", metavar="DIR", help="write report.json, .html, .md, junit.xml, logs/")
     option("--record", action="store_true", help="and record the API server's answers in recordings/")
     option("--github", action="store_true", help="step summary and annotations of a GitHub workflow")
     option("--training", action="store_true", help="and some minutes of training steps (docs/training.md)")
-    option("--soak", metavar="TIME", help="with --training: go on for so long, such as 20m")
+    option("--soak", metavar="TIME", help="with --training: minimum duration, such as 20m")
     option(
         "--dcgm",
         metavar="LEVEL",
@@ -182,7 +182,7 @@ def _contradictions(options: Options, get: Callable[[str], Any], *, is_preflight
     for name in filter(get, OF_TRIAL if is_preflight else ()):
         yield f"{name} is an option of seatrial accept: preflight starts no trial"
     if options.soak_s and not options.training:
-        yield "--soak is how long the steps of --training go on: give both"
+        yield "--soak is the duration of the steps of --training: set both"
     if options.soak_s > LONGEST_SOAK_S:
         yield f"--soak is at most {LONGEST_SOAK_S // 3600}h"
     if options.model_size and not options.checkpoint:
@@ -193,13 +193,13 @@ def _contradictions(options: Options, get: Callable[[str], Any], *, is_preflight
         other = "a sweep" if options.sweep else "--record" if options.record else "seatrial job attach"
         yield f"--detach cannot be combined with {other}"
     if options.resume and options.resume == options.out:
-        yield f"--out {options.out} is the folder to go on from: name another one"
+        yield f"--out {options.out} is the folder to resume from: name another one"
     if options.sweep and options.print_manifests and not options.on:
         yield "only the cluster knows its free nodes: --print-manifests needs --on NODE,NODE"
     if options.at_once < 0:
         yield "--at-once is at least 1"
     if options.record and options.out is None:
-        yield "--record leaves its recording in --out DIR: name one"
+        yield "--record writes to the folder of --out DIR: set it"
     for name in filter(get, ("--kubeconfig", "--context") if options.simulated else ()):
         yield f"{name} contradicts --cluster {options.cluster}: leave one of them out"
 

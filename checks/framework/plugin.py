@@ -308,7 +308,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         shown = f"; shown instead by {', '.join(declared.proven_by)}" if declared.proven_by else ""
         item.config.stash[RUN].not_seen.append(f"{declared.id} takes {hidden}{shown}")
         item.stash[HIDDEN] = declared.proven_by
-        pytest.skip(f"tenant: it takes {hidden}, which is not a tenant's to ask{shown}")
+        pytest.skip(f"tenant: it needs {hidden}, which a tenant cannot read{shown}")
 
 
 ENDING = pytest.StashKey[signals.Ending]()

@@ -169,7 +169,7 @@ class Session:
         of_gpus = {
             "a sweep measures GPUs": self.options.sweep,
             "--training trains on GPUs": self.options.training,
-            "--command is judged by what NCCL prints of GPUs": self.options.command,
+            "--command is judged by NCCL's log about GPUs": self.options.command,
         }
         for what in [what for what, asked in of_gpus.items() if asked and self.profile.gpu.none]:
             raise SpecError(f"{what}, and profile {self.profile.name} has none (gpu.per_node: 0)")

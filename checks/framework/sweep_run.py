@@ -117,11 +117,11 @@ def _chosen(
     """Choose the nodes. Raises Blocked if none is free."""
     if "nodes" in cluster.not_seen:  # a tenant: only the scheduler knows which nodes are free
         if not options.on:
-            raise Blocked("the nodes are not ours to see: name those to sweep with --on NODE,NODE")
+            raise Blocked("the nodes are not visible to this account: name those to sweep with --on NODE,NODE")
         return _Chosen(tuple(dict.fromkeys(options.on)))
     rest = rooms(cluster, pool.nodes, spec, pool.parts)
     left = {room.node: room.observed for room in rest if room.fault}
-    left |= {node: f"kept out by {', '.join(names)}" for node, names in unfit.items()}
+    left |= {node: f"excluded by {', '.join(names)}" for node, names in unfit.items()}
     known = {room.node for room in rest}
     nodes = [node for node in pool.nodes if node.name in known and node.name not in left]
     if only := {name: place for place, name in enumerate(options.trial_on)}:  # in exactly this order

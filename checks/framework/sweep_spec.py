@@ -315,7 +315,7 @@ def packed(history: Sequence[Done]) -> str:
         return ""
     text = base64.b64encode(zlib.compress(json.dumps(rows_of(history), separators=(",", ":")).encode(), 9)).decode()
     if len(text) > MOST_HISTORY:
-        raise SpecError(f"the sweep to go on with is too large: {len(text)} bytes, at most {MOST_HISTORY}")
+        raise SpecError(f"the sweep to continue is too large: {len(text)} bytes, at most {MOST_HISTORY}")
     return text
 
 

@@ -191,7 +191,7 @@ def propose(
         )
     document["gpu"] = {"resource": pool.resource, "per_node": pool.per_node}
     if not pool.per_node:
-        made.open.append("no GPU is offered there, counted or claimed: the number is yours to say")
+        made.open.append("no GPU is offered there, counted or claimed: set the number yourself")
         del document["gpu"]["per_node"]
     if parent is None and pool.resource.startswith("amd.com/"):
         document["gpu"]["kind"] = "amd"

@@ -81,7 +81,7 @@ class _Once(yaml.constructor.SafeConstructor):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in keys:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is there twice", key.start_mark)
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} appears twice", key.start_mark)
                 keys.add(key.value)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping

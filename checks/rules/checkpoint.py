@@ -185,7 +185,7 @@ def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer
     return first_match(
         subject,
         "outlives the job and its nodes" + (", not accessible to other users" if asked.private else ""),
-        (gone, False, f"{fs}: it lies {where}, and is gone with the pod", "checkpoint.not-durable"),
+        (gone, False, f"{fs}: it is {where}, and is deleted with the pod", "checkpoint.not-durable"),
         (unseen, False, f"{fs}: {peer} wrote under the same path, and nothing of it is here", "checkpoint.node-local"),
         (asked.private and mode & ANY_USER, False, as_seen, "checkpoint.exposed"),
         (True, None if unknown_keys else True, as_seen),
@@ -292,5 +292,5 @@ def warnings(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
         texts |= {f"removed leftovers of a killed run: {name}" for name in data.get("cleaned") or []}
         for bucket in (stages(trial, rank).get("storage") or {}).get("s3") or []:
             if bucket.get("status") == 200:  # an unsigned request: HeadBucket needs s3:ListBucket
-                texts.add(f"WARNING: {bucket.get('uri')} answers strangers: its policy lets anybody list it")
+                texts.add(f"WARNING: {bucket.get('uri')} allows anonymous access: its policy lets anyone list it")
     yield from sorted(texts)

@@ -121,7 +121,7 @@ def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
     together = _together(workload, around)
     if together is None:
         many = sum(group.pods for group in gpu_groups)
-        said = f"{many} pods with GPUs, and no rendezvous in sight: whether they train together is not known"
+        said = f"{many} pods with GPUs, and no rendezvous found: whether they train together is not known"
         yield unknown(str(workload), said, "the fabric's settings, if they do", fault="manifest.no-rdma")
     if together:
         for group in gpu_groups:
@@ -344,7 +344,7 @@ def _apart(workload: Workload, group: Group, around: Around) -> Iterator[Finding
         yield passed(_named(workload, group), "its pods keep to different nodes")
         return
     why = f"pods of {gpus} GPUs share a node of {each}: whether the job crosses nodes is not known"
-    yield unknown(_named(workload, group), why, "podAntiAffinity by kubernetes.io/hostname, if it shall")
+    yield unknown(_named(workload, group), why, "podAntiAffinity by kubernetes.io/hostname, if it should")
 
 
 # -- related settings --------------------------------------------------------------------------------------------------

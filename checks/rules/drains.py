@@ -41,7 +41,7 @@ def _now(node: Node, drains: Drains) -> Finding | None:
     by += [f"label {MAINTENANCE}=ONGOING"] if node.labels.get(MAINTENANCE) == "ONGOING" else []
     if not by:
         return None
-    return unknown(node.name, "; ".join(by), "no drain under way", fault="drains.under-way")
+    return unknown(node.name, "; ".join(by), "no drain in progress", fault="drains.under-way")
 
 
 def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None:
@@ -56,7 +56,7 @@ def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None
     if not held:
         return None
     observed = f"a drain would wait for ever: {first_of(held, SHOWN)}"
-    return failed(node.name, observed, "no pod that lasts under a budget that never lets one go", "drains.blocked")
+    return failed(node.name, observed, "no long-running pod under a budget that allows no disruption", "drains.blocked")
 
 
 def _exposed(node: Node, pods: Sequence[PodUse], drains: Drains, resource: str) -> Finding:
@@ -66,14 +66,16 @@ def _exposed(node: Node, pods: Sequence[PodUse], drains: Drains, resource: str) 
     bare = [pod for pod in jobs if not any(_covers(budget, pod) for budget in holds)]
     here = {(pod.namespace, pod.name) for pod in pods}
     careless = [each for each in drains.rebooters if not here & each.holding]
-    observed = f"{len(jobs)} pods of jobs hold GPUs, {len(jobs) - len(bare)} of them under a budget that lets none go"
+    observed = (
+        f"{len(jobs)} pods of jobs hold GPUs, {len(jobs) - len(bare)} of them under a budget that allows no disruption"
+    )
     if bare and careless:
         exposed = f"{first_of(map(str, bare), SHOWN)} without a budget that holds it; {_drains(careless[0])}"
-        expected = "a budget that lets none of the job's pods go, or a reboot daemon that waits for them"
+        expected = "a budget that blocks evictions of the job's pods, or a reboot daemon that waits for them"
         return unknown(node.name, exposed, expected, fault="drains.unannounced")
     when = node.labels.get(SCHEDULED)
     observed += f"; maintenance of the host is scheduled ({SCHEDULED}={when})" if when else ""
-    return passed(node.name, observed, "no drain that surprises a job")
+    return passed(node.name, observed, "no unannounced drain of a job")
 
 
 def _drains(rebooter: Rebooter) -> str:

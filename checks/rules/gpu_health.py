@@ -28,7 +28,7 @@ ABSENT = ("None", "N/A", "[N/A]", "")
 SLOWED = {
     "hw_slowdown": "the hardware slows the clocks",
     "hw_thermal_slowdown": "too hot for the hardware",
-    "hw_power_brake_slowdown": "the machine's power brake is pulled",
+    "hw_power_brake_slowdown": "the machine's power brake is active",
 }
 """Clock event reasons with which the hardware protects itself (docs.nvidia.com, nvidia-smi, "Clocks Event Reasons").
 sw_thermal_slowdown is normal for a warm GPU under load: it is noted."""

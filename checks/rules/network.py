@@ -81,9 +81,9 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
         return unknown(subject, observed, expected)
     if record.get("df_ok") is False and (learned is None or learned > fits):
         if learned is None:
-            observed = f"packets above {fits} bytes do not pass; the network's answer is unknown"
+            observed = f"packets larger than {fits} bytes do not pass; the network's response is unknown"
             return unknown(subject, observed, expected)
-        observed = f"packets above {fits} bytes vanish without a word, though the interface allows {first}"
+        observed = f"packets larger than {fits} bytes are dropped silently, although the interface allows {first}"
         return failed(subject, observed, expected, "network.mtu-blackhole")
     observed = f"{fits} bytes" + (f" of {first}; the network says so (ICMP)" if fits != first else "")
     return compared(subject, least is None or fits >= least, observed, expected, "network.mtu-mismatch")

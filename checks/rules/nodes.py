@@ -269,7 +269,7 @@ def refusals(
             pod for pod in of_nodes[node.name] if not _made_up_for(pod, cluster.on(node.name), wanted)
         ]
         if not refused:
-            yield passed(node.name, "no refusal that no later pod makes up for", expected)
+            yield passed(node.name, "no rejected pod without a later admitted one", expected)
             continue
         first = refused[0]
         count = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""

@@ -144,7 +144,7 @@ def _kueue(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
     yield (active := _active(f"{LOCAL}/{queue}", launch_stack.local))
     if active.ok and launch_stack.cluster is not None:
         if as_map(launch_stack.cluster.get("spec")).get("namespaceSelector") is None:
-            expected = f"a namespaceSelector that lets jobs of {spec.namespace} in ({{}}: those of every namespace)"
+            expected = f"a namespaceSelector that admits jobs of {spec.namespace} ({{}}: those of every namespace)"
             yield failed(cluster, "namespaceSelector is not set: no namespace may use it", expected, "queue.namespace")
             return
         yield from _quota(cluster, launch_stack.cluster, spec)
@@ -302,9 +302,9 @@ def gang_refusal(
     if spec.queue is None:
         return "pods without a queue are not gang-scheduled: each starts when it finds a node"
     if on_demand:
-        return "nodes come on demand here (launch.nodes_on_demand): an autoscaler could buy some for it"
+        return "nodes come on demand here (launch.nodes_on_demand): an autoscaler could add some for it"
     if scaler := next((pod for pod in pods if pod.name.startswith(("cluster-autoscaler", "karpenter"))), None):
-        return f"an autoscaler runs ({scaler}): it could buy nodes for a job that does not fit"
+        return f"an autoscaler runs ({scaler}): it could add nodes for a job that does not fit"
     pools = ("karpenter.sh/", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/", "kubernetes.azure.com/agentpool")
     for node in nodes:
         if label := next((key for key in node.labels if key.startswith(pools)), None):

@@ -20,7 +20,7 @@ from .rdma import considered
 
 LIMITS: dict[str, tuple[int, str]] = {
     "link_downed": (0, "the link went down and came back"),
-    "link_error_recovery": (0, "the link had to be trained again"),
+    "link_error_recovery": (0, "the link retrained"),
     "local_link_integrity_errors": (0, "physical errors exceeded the port's threshold"),
     "excessive_buffer_overrun_errors": (0, "a buffer overran, which flow control forbids"),
     "port_rcv_errors": (10, "packets arrived broken"),
@@ -29,7 +29,7 @@ LIMITS: dict[str, tuple[int, str]] = {
     "local_ack_timeout_err": (0, "packets were lost: no acknowledgement came in time"),
     "req_transport_retries_exceeded": (0, "a connection gave up"),
     "rnr_nak_retry_err": (0, "the receiver was never ready"),
-    "rx_icrc_encapsulated": (0, "RoCE packets arrived broken"),
+    "rx_icrc_encapsulated": (0, "RoCE packets arrived corrupt"),
     "roce_slow_restart": (100, "RoCE connections started slowly again after losses"),
 }
 """Counter -> its maximum growth during the run, and its meaning.

@@ -110,7 +110,7 @@ def _denied_by_cache(first: object, seconds: object) -> str:
     """Explain a long wait that began with a negative response: the name existed, but caches still denied it."""
     if first not in NOT_THERE or not isinstance(seconds, int | float) or seconds < LONG_DENIED_S:
         return ""
-    return "; a name that is asked for before it is there stays denied for as long as a cache keeps that, CoreDNS 30 s"
+    return "; caches keep the negative response to an early query (CoreDNS: 30 s)"
 
 
 def leads_to(addresses: list[str], pod_ip: str | None, probe_says: bool | None) -> bool | None:

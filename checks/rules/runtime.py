@@ -103,7 +103,7 @@ def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | No
     foreign = max(len(gpus) - requested, 0) or _foreign(data)
     in_pod, uuids = f"{len(gpus)} GPUs in the pod", _uuids(data)
     twice = "".join([uuid for uuid, count in Counter(uuids).items() if count > 1][:1])
-    only = f"only {len(gpus) - len(uuids) + len(set(uuids))} are different ({twice} is there twice)"
+    only = f"only {len(gpus) - len(uuids) + len(set(uuids))} are different ({twice} appears twice)"
     newer = version_at_least(driver, driver_min) if driver_min else True
     broken = not smi.get("found") or (smi.get("exit") != 0 and not listed)
     finding = first_match(
@@ -120,7 +120,7 @@ def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | No
         (
             True,
             newer,
-            f"{len(gpus)} GPUs, driver {driver or 'not told'}",
+            f"{len(gpus)} GPUs, driver {driver or 'unknown'}",
             "runtime.driver-old" if newer is False else "",
         ),
     )
@@ -156,7 +156,11 @@ def toolkit_findings(trial: TrialResult, spec: TrialSpec, installed: str, minimu
 
 def _toolkit(subject: str, version: str, source: str, minimum: str) -> Finding:
     newer = version_at_least(version, minimum) if version else None
-    observed = f"container toolkit {version} ({source})" if version else "not seen: a package of the host shows nowhere"
+    observed = (
+        f"container toolkit {version} ({source})"
+        if version
+        else "not visible: no operator or pod shows the host's package"
+    )
     return compared(subject, newer, observed, f"{minimum} or later (runtime.toolkit_min)", "runtime.toolkit-old")
 
 

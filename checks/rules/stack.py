@@ -131,7 +131,7 @@ def policy_findings(policies: Sequence[Policy], queued: Sequence[str] = ()) -> I
         if ok is False and queued:
             states = set(re.findall(r"\bstate-[\w-]+", policy.message))
             ok = None if not states else states == {DRIVER_STATE}
-        observed = policy.state or "no state yet: the operator has not looked at it"
+        observed = policy.state or "no state yet: the operator has not processed it"
         if not ok and policy.message:
             observed += f" ({policy.message})"
         if ok and queued and policy.state != "ready":
@@ -145,8 +145,8 @@ def upgrade_findings(nodes: Iterable[Node]) -> Iterator[Finding]:
     for node in nodes:
         state = node.labels.get(UPGRADE, "")
         ok = True if state in (*AT_REST, QUEUED) else False if state == "upgrade-failed" else None
-        fault, expected = "" if ok else "stack.driver-upgrade", "no driver upgrade under way"
-        observed = f"{state}: it waits, and nothing is done there yet" if state == QUEUED else state or "no upgrade"
+        fault, expected = "" if ok else "stack.driver-upgrade", "no driver upgrade in progress"
+        observed = f"{state}: the upgrade is queued and has not started" if state == QUEUED else state or "no upgrade"
         yield Finding(subject=node.name, ok=ok, observed=observed, expected=expected, fault=fault)
 
 

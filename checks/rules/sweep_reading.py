@@ -240,7 +240,7 @@ def misplaced(
     for node, ranks in sorted(claimed.items()):
         there = set(placed.get(node, ()))
         if not there:
-            elsewhere[node] = "results name it, and by the API server no pod of the sweep ran on it"
+            elsewhere[node] = "results name it, but according to the API server no pod of the sweep ran on it"
         elif ranks - there:
             said, known = (", ".join(map(str, sorted(each))) for each in (ranks - there, there))
             elsewhere[node] = (

@@ -214,7 +214,7 @@ def _unseen(data: TopologyStage, gpus: int, gpus_of_pod: int) -> str:
     """Name the unknown paths between GPUs and NICs; '' if all are known."""
     paths = data.get("paths") or []
     if broken := [p for p in paths if None in (p.get("gpu"), p.get("nic"), p.get("path"))]:
-        return f"{len(broken)} of {len(paths)} ways between GPUs and NICs are not whole"
+        return f"{len(broken)} of {len(paths)} paths between GPUs and NICs are incomplete"
     if gpus < gpus_of_pod:
         return f"the links of {gpus} GPUs are reported, but the pod has {gpus_of_pod}"
     ways = Counter(p.get("gpu") for p in paths)
@@ -263,7 +263,7 @@ def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         observed = f"{len(own)} GPUs like the other nodes'" if most else f"{len(own)} GPUs"
         if not ok:
             first = f", first {unlike[0][0]}" if unlike else ""
-            observed = f"{len(unlike) or len(own)} of {len(own)} GPUs hang elsewhere{first}"
+            observed = f"{len(unlike) or len(own)} of {len(own)} GPUs are connected differently{first}"
         expected = f"as on {other}: {unlike[0][1]}" if unlike else "the same on all nodes"
         yield compared(node, ok, observed, expected, "topology.differs")
 

@@ -121,5 +121,5 @@ def watched(samples: Mapping[str, TrainingSample | None], soak_s: int) -> Iterat
         sample: TrainingSample = taken or {}
         measured = sample.get("sm_mhz") is not None or sample.get("temperature_c") is not None
         looks = (sample.get("samples") or 0) if measured else 0
-        observed = f"{looks} looks at its clock and heat in a soak of {soak_s} s"
+        observed = f"{looks} samples of its clock and temperature in a soak of {soak_s} s"
         yield proven(name, looks >= least, observed, f"{least} or more: one in {LOOK_S:.0f} s")
