@@ -37,7 +37,7 @@ def free_pod_name(store: Store, namespace: str, prefix: str, seed: str) -> str:
 
 
 class Workloads:
-    """Creates the initial workloads on the nodes of a world."""
+    """The initial workloads on the nodes of a world."""
 
     def __init__(
         self,

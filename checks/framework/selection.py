@@ -1,4 +1,4 @@
-"""Selects and orders the checks: prerequisites first; deselected but required ones are added."""
+"""Selection and order of the checks: prerequisites first; deselected but required ones are added."""
 
 from __future__ import annotations
 

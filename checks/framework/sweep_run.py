@@ -1,4 +1,4 @@
-"""Runs the job of a sweep over the free nodes of a pool, and judges its coordinator's log."""
+"""The run of a sweep over the free nodes of a pool, and the judgement of its coordinator's log."""
 
 from __future__ import annotations
 
@@ -165,9 +165,7 @@ def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Ea
     if earlier.gpus_per_node != spec.gpus_per_node:
         differs.append(f"tested {earlier.gpus_per_node} GPUs per node, this one tests {spec.gpus_per_node}")
     if earlier.image != spec.image:
-        differs.append(
-            f"ran {safe(earlier.image or 'an image that it does not name', 200)}, this one runs {spec.image}"
-        )
+        differs.append(f"ran {safe(earlier.image or 'an unknown image', 200)}, this one runs {spec.image}")
     if differs:
         raise Blocked(f"run {earlier.run_id} cannot be resumed: it {'; it '.join(differs)}")
     tested = {node for done in earlier.history for test in done.round.tests for node in test}

@@ -1,4 +1,4 @@
-"""Proposes a profile for these nodes from the cluster, for the user to compare with the order.
+"""Proposals: a profile for the cluster's nodes, for the user to compare with the order.
 
 Facts reported by the cluster are only a start: a cluster must not be judged by its own report alone. Floors are those
 of the shipped profile that fits, and each line cites its source.

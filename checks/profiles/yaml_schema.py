@@ -74,7 +74,7 @@ def require_source(source: str, *numbers: object) -> None:
 
 
 class _Once(yaml.constructor.SafeConstructor):
-    """Rejects a duplicate key (YAML itself would silently keep the last one)."""
+    """A constructor that rejects duplicate keys (YAML itself would silently keep the last one)."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: set[str] = set()

@@ -63,7 +63,7 @@ def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[st
         fit = [node.name for node in left.whole if not spec.node_names or node.name in spec.node_names]
     if len(fit) < spec.nodes:
         without = first_of(unfit, SHOWN)
-        raise Blocked(f"the trial takes {spec.nodes} nodes, and {len(fit)} could take a pod without {without}")
+        raise Blocked(f"the trial needs {spec.nodes} nodes, and {len(fit)} are left without {without}")
     if spec.node_names:
         return replace(spec, node_names=tuple(fit))
     off = (*avoided(left), *unfit)

@@ -1,4 +1,4 @@
-"""Compares a log with a profile: its floors for each table, and requirements that the log does not show.
+"""Comparison of a log with a profile: floors for each table, and requirements that the log does not show.
 
 Single rows are compared, never an average. A profile's floors are not applied to a log with other GPUs, another number
 of GPUs per host, or another fabric. If a requirement was not judged, the verdict is not a go although nothing is at

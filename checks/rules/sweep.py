@@ -1,4 +1,4 @@
-"""Turns a sweep over a fleet, judged by the pure rules of jobs/pod/sweep, into findings."""
+"""Findings of a sweep over a fleet, which the pure rules of jobs/pod/sweep have judged."""
 
 from __future__ import annotations
 

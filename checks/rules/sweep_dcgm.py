@@ -1,4 +1,4 @@
-"""Judges DCGM's diagnostics of each node alone in a sweep, by the rules of a trial (rules/dcgm.py).
+"""Rules of DCGM's diagnostics in a sweep: each node alone, by the rules of a trial (rules/dcgm.py).
 
 A node on which they could not run is judged without them, and named in a note.
 """

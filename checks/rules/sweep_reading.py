@@ -1,4 +1,4 @@
-"""Reads the log of a sweep's coordinator: its rounds are facts, its own verdict is ignored.
+"""The reader of a sweep coordinator's log: its rounds are facts, its own verdict is ignored.
 
 The pure rules of jobs/pod/sweep judge them; a missing result is never a pass. Each pod reports its node's name. The pod
 that proves a node, or finds it at fault, must run on that node according to the API server.

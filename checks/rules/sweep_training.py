@@ -1,4 +1,4 @@
-"""Judges each node's own training steps in a sweep: completion, correctness, speed.
+"""Rules of each node's own training steps in a sweep: completion, correctness, speed.
 
 The rules are those of a trial's training (rules/training.py); the nodes train at the same time, but independently.
 """

@@ -1,4 +1,4 @@
-"""Validates the ranks' reports of their training steps before they are judged.
+"""Validation of the ranks' reports of their training steps before they are judged.
 
 The reports must be from one job: each rank once, all with the same work. Contradictory figures prove nothing and are
 not a fault. A soak (`--soak`) must have lasted for the requested time by clocks other than the ranks' own, with samples

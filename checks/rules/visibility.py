@@ -1,4 +1,4 @@
-"""Ends a check early if its subject cannot be read for lack of permission, or will be created by an autoscaler."""
+"""Early ends of a check: its subject cannot be read, or an autoscaler has yet to create it."""
 
 from __future__ import annotations
 

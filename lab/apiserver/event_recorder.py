@@ -16,7 +16,7 @@ MAX_REMEMBERED = 4096  # like the cache of client-go's event correlator
 
 
 class EventRecorder:
-    """Records core/v1 Events in one store."""
+    """The recorder of core/v1 Events in one store."""
 
     def __init__(self, store: Objects) -> None:
         self._store = store

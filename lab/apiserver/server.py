@@ -143,7 +143,7 @@ SOFTWARE = "seatrial-sim"
 
 
 class Front:
-    """Handles requests: authenticates, authorizes, and calls the verb."""
+    """The request handler: it authenticates, authorizes, and calls the verb."""
 
     def __init__(self, store: Store, kubelet: podparts.Kubelet, version: str) -> None:
         self.store = store

@@ -32,7 +32,7 @@ DELIVERY: Any = web.RequestKey("sim.delivery", object) if hasattr(web, "RequestK
 
 
 class Delivery:
-    """Writes the lines of one watch in order."""
+    """A writer of one watch's lines, in order."""
 
     def __init__(self, response: web.StreamResponse) -> None:
         self.response = response

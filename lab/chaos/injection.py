@@ -221,7 +221,7 @@ async def _cut(request: web.BaseRequest, answer: web.Response, chance: random.Ra
 
 
 class _Disorder(Delivery):
-    """Sends events of one watch twice, after later ones, or all of them late."""
+    """A delivery that sends events of one watch twice, after later ones, or all of them late."""
 
     def __init__(
         self, response: web.StreamResponse, *, injected: FaultInjection, chance: random.Random, lag_s: float

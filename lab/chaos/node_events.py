@@ -38,7 +38,7 @@ COLLECTED = ("DeletionByPodGC", "PodGC: node no longer exists")
 
 
 class NodeEvents:
-    """Waits for jobs, and triggers the events that the world defines."""
+    """The trigger of the events that the world defines, which waits for jobs."""
 
     def __init__(self, store: Store, kubelet: Kubelet, world: Mapping[str, Any]) -> None:
         self._store, self._kubelet = store, kubelet

@@ -22,7 +22,7 @@ SCALED = {"ReplicaSet": "replicasets.apps", "Job": "jobs.batch"}
 
 
 class BudgetController:
-    """Updates the status of all budgets."""
+    """The controller of the status of all budgets."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

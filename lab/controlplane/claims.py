@@ -31,7 +31,7 @@ their volumes are on the node of their first consumer."""
 
 
 class ClaimController:
-    """Binds PVCs, and releases deleted ones when no pod uses them."""
+    """The controller that binds PVCs, and releases deleted ones when no pod uses them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -28,7 +28,7 @@ TOLERATED = (
 
 
 class DaemonSetController(WorkloadController):
-    """Reconciles all DaemonSets."""
+    """The controller of all DaemonSets."""
 
     key, kind, component = "daemonsets.apps", "DaemonSet", "daemonset-controller"
 

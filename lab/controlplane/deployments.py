@@ -22,7 +22,7 @@ NOT_COPIED = {"kubectl.kubernetes.io/last-applied-configuration", REVISION, DESI
 
 
 class DeploymentController(WorkloadController):
-    """Reconciles all Deployments."""
+    """The controller of all Deployments."""
 
     key, kind, component = "deployments.apps", "Deployment", "deployment-controller"
     owns = (SETS,)

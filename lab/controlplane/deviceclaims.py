@@ -27,7 +27,7 @@ ENDED = ("Succeeded", "Failed")
 
 
 class ResourceClaimController:
-    """Creates claims from templates and releases unused ones."""
+    """The controller that creates claims from templates and releases unused ones."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -70,7 +70,7 @@ def ports(service: Object, pod: Object | None) -> list[Object] | None:
 
 
 class EndpointController:
-    """Updates EndpointSlices and Endpoints of all Services."""
+    """The controller of EndpointSlices and Endpoints of all Services."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -24,7 +24,7 @@ SKIPPED = frozenset({"events", "events.events.k8s.io"})
 
 
 class GarbageCollector:
-    """Tracks the owner references of all kinds."""
+    """The collector, which tracks the owner references of all kinds."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

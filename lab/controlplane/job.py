@@ -30,7 +30,7 @@ BATCH_S = 1.0
 
 
 class JobController(Jobs):
-    """Reconciles all Jobs."""
+    """The controller of all Jobs."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, Queue(self.sync))

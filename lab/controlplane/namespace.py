@@ -28,7 +28,7 @@ CONDITIONS = (
 
 
 class NamespaceController:
-    """Creates the initial objects of namespaces, and empties terminating ones."""
+    """The controller that creates the initial objects of namespaces, and empties terminating ones."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -57,7 +57,7 @@ def stays_for(pod: Object, taints: list[Object], now: float) -> float | None:
 
 
 class NodeController:
-    """Updates taints and evicts pods."""
+    """The controller that updates taints and evicts pods."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

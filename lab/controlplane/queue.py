@@ -19,7 +19,7 @@ FIRST_S, MAX_S = 1.0, 60.0
 
 
 class Queue:
-    """Calls `work(key)`, which returns the seconds until the next call, or None."""
+    """A queue that calls `work(key)`, which returns the seconds until the next call, or None."""
 
     def __init__(self, work: Callable[[Key], float | None]) -> None:
         self._work = work

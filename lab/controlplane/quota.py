@@ -22,7 +22,7 @@ COUNTED = (QUOTAS, "pods", "configmaps", "secrets", "services", "persistentvolum
 
 
 class QuotaController:
-    """Updates the status of all ResourceQuotas."""
+    """The controller of the status of all ResourceQuotas."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -15,7 +15,7 @@ Object = dict[str, Any]
 
 
 class ReplicaSetController(WorkloadController):
-    """Reconciles all ReplicaSets."""
+    """The controller of all ReplicaSets."""
 
     key, kind, component = "replicasets.apps", "ReplicaSet", "replicaset-controller"
 

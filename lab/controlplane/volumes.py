@@ -71,7 +71,7 @@ def reference(claim: Object) -> Object:
 
 
 class VolumeController:
-    """Updates the phase of volumes, and reclaims them."""
+    """The controller that updates the phase of volumes, and reclaims them."""
 
     def __init__(self, store: Store, look: Callable[[], None]) -> None:
         self._store, self._look = store, look

@@ -133,7 +133,7 @@ class Names:
 
 
 class Resolver:
-    """Resolves a query to a response, as bytes, through the cache; None: no response."""
+    """The resolver from a query to a response, as bytes, through the cache; None: no response."""
 
     def __init__(self, names: Names, behaviour: Behaviour, clock: Callable[[], float] = time.monotonic) -> None:
         self._names, self._behaviour, self._clock = names, behaviour, clock

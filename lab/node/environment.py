@@ -117,7 +117,7 @@ def service_links(services: Iterable[Object]) -> dict[str, str]:
 
 
 class Environment:
-    """Builds the environment of one container."""
+    """The environment of one container."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ BAD_REQUEST = "BadRequest"
 
 
 class Kubelet(NodeServices):
-    """Runs pods of all nodes as processes; the API server reads logs through it."""
+    """The kubelet of all nodes, which runs pods as processes; the API server reads logs through it."""
 
     def __init__(
         self,

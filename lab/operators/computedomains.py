@@ -45,7 +45,7 @@ def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> t
 
 
 class ComputeDomainController(OwnerController):
-    """Creates the template that a ComputeDomain names."""
+    """The controller that creates the template of a ComputeDomain."""
 
     key, component, owns = KEY, "compute-domain-controller", ()
 

@@ -47,7 +47,7 @@ def default(kind: Kind, new: Object, old: Object | None) -> None:
 
 
 class JobSetController(OwnerController):
-    """Reconciles JobSets."""
+    """The controller of JobSets."""
 
     key, component, owns = KEY, "jobset-controller", ("jobs.batch",)
 

@@ -57,7 +57,7 @@ def suspended(job: Object) -> bool:
 
 
 class MPIJobController(OwnerController):
-    """Reconciles MPIJobs."""
+    """The controller of MPIJobs."""
 
     key, component = KEY, "mpi-job-controller"
     owns = ("pods", "jobs.batch", "configmaps")

@@ -19,7 +19,7 @@ ENDED = ("Succeeded", "Failed")
 
 
 class OwnerController(QueueController):
-    """Reconciles objects of one custom kind through other objects that they own."""
+    """A controller of one custom kind, whose objects own other objects."""
 
     owns: tuple[str, ...] = ("pods", "jobs.batch")
 

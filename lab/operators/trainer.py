@@ -203,7 +203,7 @@ def upsert(into: list[Object], items: list[Object], key: str = "name") -> None:
 
 
 class TrainJobController(OwnerController):
-    """Reconciles TrainJobs."""
+    """The controller of TrainJobs."""
 
     key, component, owns = KEY, "trainer-trainjob-controller", (SETS,)
 

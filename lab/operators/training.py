@@ -37,7 +37,7 @@ def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> t
 
 
 class PyTorchJobController(OwnerController):
-    """Reconciles PyTorchJobs."""
+    """The controller of PyTorchJobs."""
 
     key, component, owns = KEY, "pytorchjob-controller", ("pods", "services")
 

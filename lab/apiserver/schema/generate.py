@@ -1,4 +1,4 @@
-"""Regenerates types.json: `python -m lab.apiserver.schema.generate DEFINITIONS.json`.
+"""The generator of types.json: `python -m lab.apiserver.schema.generate DEFINITIONS.json`.
 
 DEFINITIONS.json is `_definitions.json` of the PyPI project kubernetes-validate (Apache-2.0), which derives from the
 OpenAPI document that Kubernetes publishes. Only facts are kept: field names, their types, merge keys. The notation is
@@ -35,7 +35,7 @@ def short(name: str) -> str:
 
 
 class Reader:
-    """Collects all types that are reachable from the served kinds."""
+    """A collector of all types that are reachable from the served kinds."""
 
     def __init__(self, definitions: dict[str, Any]) -> None:
         self.definitions = definitions

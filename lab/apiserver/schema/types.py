@@ -95,7 +95,7 @@ def kinds() -> dict[str, str]:
 
 
 class Decoder:
-    """Converts a client's object to the server's form: known fields only, canonical quantities, no nulls.
+    """A converter from a client's object to the server's form: known fields, canonical quantities, no nulls.
 
     Collects unknown fields in `unknown`; raises 400 for a value of the wrong type.
     """

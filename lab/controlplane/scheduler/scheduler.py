@@ -34,7 +34,7 @@ PREEMPTED = "default-scheduler: preempting to accommodate a higher priority pod"
 
 
 class Scheduler:
-    """Binds pods whose schedulerName is its own."""
+    """A scheduler, which binds pods with its own schedulerName."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Simulates the ranks that save, truncate and load a sharded checkpoint.
+"""Fake checkpoint program: simulated ranks save, truncate and load a sharded checkpoint.
 
 The files are real and in the requested place; their content is generated. The faults of the world (`collective:
 {checkpoint: {wrong: 7}}`) take effect when a step is loaded.

@@ -1,4 +1,4 @@
-"""Simulates mpirun of Open MPI 4: it starts the processes of an MPI program on their nodes.
+"""Fake mpirun of Open MPI 4: it starts the processes of an MPI program on their nodes.
 
 One call per host, ranks by slot. It reads the host file, starts the command in every worker through the remote shell,
 gives each process its rank, prints their output, and ends all when one fails. It serves the all-gather that replaces

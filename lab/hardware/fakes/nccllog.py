@@ -68,7 +68,7 @@ def shown(env: Mapping[str, str]) -> set:  # type: ignore[type-arg]  # set[str] 
 
 
 class RankLog:
-    """Writes the lines of one rank to the file in `NCCL_DEBUG_FILE`, else to standard output."""
+    """The log of one rank, written to the file in `NCCL_DEBUG_FILE`, else to standard output."""
 
     def __init__(self, env: Mapping[str, str], *, host: str, pid: int, device: int, limit: int | None = None) -> None:
         """`limit`: bytes after which the file system is full."""

@@ -1,4 +1,4 @@
-"""Simulates ssh: runs one command on another pod, and returns its output and exit code."""
+"""Fake ssh: it runs one command on another pod, and returns its output and exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulates sshd at port 22 of a worker: runs commands of clients with an authorized key.
+"""Fake sshd at port 22 of a worker: it runs commands of clients with an authorized key.
 
 Commands end together with the connection. `sshd -D` stays in the foreground, `-e` logs to standard error, `-p` sets the
 port.

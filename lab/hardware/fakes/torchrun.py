@@ -23,7 +23,7 @@ from .rendezvous import Rendezvous, RendezvousError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: torch's default for the static rendezvous, seconds.
+# Timeout in seconds: torch's default for the static rendezvous.
 _TIMEOUT_S = 600
 
 

@@ -1,4 +1,4 @@
-"""Starts the agent, and ensures that nothing outlives the cluster.
+"""The launcher, which starts the agent and ensures that nothing outlives the cluster.
 
 The launcher stays outside. It ends everything when the process that requested the cluster has ended, and removes the
 cluster's folder.

@@ -127,7 +127,7 @@ def _allowed(store: Objects, policy: Object, rule: Object, pod: Object, address:
 
 
 class PolicyController:
-    """Keeps the network's rules in line with the policies."""
+    """The controller that keeps the network's rules in line with the policies."""
 
     def __init__(self, store: Objects, network: Network) -> None:
         self._store, self._network = store, network

@@ -32,7 +32,7 @@ WATCHED = (KEY, queues.CLUSTER, queues.LOCAL, queues.FLAVORS, queues.CHECKS)
 
 
 class Admission:
-    """Makes a pass over all queues after each change; a pass is one step, therefore two workloads never share quota."""
+    """The admission loop: a pass over all queues after each change, in one step, so that no quota is given twice."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -38,7 +38,7 @@ COMPONENTS = {
 
 
 class KueueController:
-    """Reconciles Workloads of jobs; `Admission` decides about them."""
+    """The controller of the Workloads of jobs; `Admission` decides about them."""
 
     def __init__(self, store: Store, options: Mapping[str, Any]) -> None:
         self.store = store
