@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def listing(word: str | None = None, *, as_json: bool) -> str:
     """Return the shipped scenarios by family, those that contain a word, or the one with that name.
 
-    Raises ScenarioError if there is none.
+    Raises ScenarioError without a match.
     """
     known = [load(name) for name in names()] if word is None or not _is_one(word) else [load(word)]
     if word is not None and not _is_one(word):

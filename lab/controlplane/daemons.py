@@ -94,7 +94,7 @@ class DaemonSetController(WorkloadController):
         )
 
     def _replace_old(self, daemon_set: Object, digest: str) -> None:
-        """A rolling update: delete outdated pods, at most as many at a time as may be missing."""
+        """Delete outdated pods in a rolling update, at most maxUnavailable at a time."""
         strategy = daemon_set["spec"].get("updateStrategy") or {}
         if strategy.get("type", "RollingUpdate") != "RollingUpdate" or daemon_set["metadata"]["uid"] in self._furnished:
             return

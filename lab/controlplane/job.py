@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 STATUS_LAG_S = 0.03
 """Seconds from the creation of pods to the Job's status update. As on a real cluster (30 to 60 ms were measured on
-1.36), it is written once, at the end of a synchronisation: pods may be bound before, but none runs, at any load of
-this machine."""
+1.36), it is written once, at the end of a synchronisation. Before that, pods may be bound, but none runs, at any load
+of this machine."""
 BATCH_S = 1.0
 """syncJobBatchPeriod of pkg/controller/job: changes of pods, and of a Job's status, are batched."""
 

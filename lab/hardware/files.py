@@ -90,7 +90,7 @@ class HardwareFiles:
         folder.mkdir(parents=True)
         # Not the virtual environment's own, which may be a copy that does not find its library from elsewhere.
         python = Path(getattr(sys, "_base_executable", "") or sys.executable).resolve()
-        compileall.compile_dir(Path(__file__).resolve().parent / "fakes", quiet=2)  # where they may be written
+        compileall.compile_dir(Path(__file__).resolve().parent / "fakes", quiet=2)  # if bytecode files may be written
         for name in ("python3", "python"):
             (folder / name).symlink_to(python)
         (folder / "pyvenv.cfg").write_text(ENVIRONMENT.format(home=python.parent), encoding="utf-8")

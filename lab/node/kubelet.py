@@ -196,7 +196,7 @@ class Kubelet(NodeServices):
         limit_bytes: int | None = None,
         previous: bool = False,
     ) -> AsyncIterator[bytes]:
-        """Stream a container's log; ApiError 400 with the real messages if there is none."""
+        """Stream a container's log; ApiError 400 with the real messages if it does not exist."""
         obj = self.store.need("pods", ns, pod)
         asked = [word for word, is_asked in (("follow", follow), ("timestamps", timestamps)) if is_asked]
         self._reachable(obj, ns, pod, container, "&".join(f"{word}=true" for word in asked))

@@ -143,7 +143,7 @@ def _choose(exact: Object, offered: list[Device], used: set[tuple[str, str, str]
 
 
 def unsupported(claim: Object) -> str:
-    """Name an unsupported feature of a claim; '' if there is none."""
+    """Name an unsupported feature of a claim; '' if all are supported."""
     devices = claim["spec"].get("devices") or {}
     if devices.get("constraints"):
         return "constraints"

@@ -83,7 +83,7 @@ class Admission:
     # -- the queue of a workload
 
     def _place(self, workload: Object) -> str:
-        """Return the ClusterQueue of a workload; '' if there is none, with the reason in its conditions."""
+        """Return the ClusterQueue of a workload; '' without one, with the reason in its conditions."""
         store, name = self._store, str(workload["spec"].get("queueName", ""))
         if not workload["spec"].get("active", True):
             if workloads.is_reserved(workload) and not holds(workload, "Evicted"):
