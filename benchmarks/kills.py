@@ -279,14 +279,14 @@ def strike(lab, dice, process, lasts, run):
     return (target if victims else "nothing"), number, moment
 
 
-def swept(lab, counts, beside):
+def swept(lab, counts, neighbour):
     """What `cleanup` does wrong."""
     command = [sys.executable, "-m", "checks", "cleanup", "--kubeconfig", lab.config]
     told = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=LIMIT_S, check=False)
     kept = [line for line in told.stdout.splitlines() if line.startswith("kept")]
     counts["cleanup"] += 1
     counts["cleanup kept a neighbour's trial"] += bool(kept)
-    if told.returncode or any(not beside or beside.run not in line for line in kept):
+    if told.returncode or any(not neighbour or neighbour.run not in line for line in kept):
         yield f"cleanup said {told.stdout} {told.stderr}"
 
 
@@ -305,15 +305,15 @@ def followed(lab, counts, launcher, left):
 def one_round(lab, dice, lasts, counts, share):
     """One kill; yields what went wrong."""
     out, launcher, run = lab.folder / "out", dice.choice(LAUNCHERS), new_run_id()
-    beside = Neighbour(lab, dice.choice(LAUNCHERS)) if dice.random() < share else None
-    if beside:
+    neighbour = Neighbour(lab, dice.choice(LAUNCHERS)) if dice.random() < share else None
+    if neighbour:
         time.sleep(dice.uniform(0, lasts / 2))
     process = lab.accept(out, launcher, run)
     target, number, moment = strike(lab, dice, process, lasts, run)
     code = process.wait(LIMIT_S)
     record = record_of(out)
     left = lab.left(run)
-    how = f"{launcher}: {number.name} to {target} after {moment:.1f} s{', with a neighbour' if beside else ''}"
+    how = f"{launcher}: {number.name} to {target} after {moment:.1f} s{', with a neighbour' if neighbour else ''}"
     counts[f"{number.name} to {target}"] += 1
     if target == "pod":
         counts[f"a pod was killed: {record['verdict'] if record else code}"] += 1
@@ -325,15 +325,15 @@ def one_round(lab, dice, lasts, counts, share):
         yield f"{how}: left {left}; the run itself said {record and record['leftovers']}"
     if left:
         counts["left objects"] += 1
-    lives = beside is not None and beside.process.poll() is None
-    how_cleaned = swept(lab, counts, beside) if dice.random() < 0.5 else followed(lab, counts, launcher, left)
+    lives = neighbour is not None and neighbour.process.poll() is None
+    how_cleaned = swept(lab, counts, neighbour) if dice.random() < 0.5 else followed(lab, counts, launcher, left)
     yield from (f"{how}: {text}" for text in how_cleaned)
     if still := lab.gone(run=run):
         yield f"{how}: {still} is left"
-    if beside:
+    if neighbour:
         counts["a neighbour lived when others cleaned up"] += lives
-        yield from (f"{how}: {text}" for text in beside.ended())
-        counts["looks at a neighbour's objects"] += beside.looks
+        yield from (f"{how}: {text}" for text in neighbour.ended())
+        counts["looks at a neighbour's objects"] += neighbour.looks
         if still := lab.gone():
             yield f"{how}: the neighbour left {still}"
     if lab.touched() != lab.strangers:

@@ -1,1 +1,1 @@
-"""Judges: one pytest case per property of the cluster."""
+"""The checks: one pytest case per required property of the cluster."""

@@ -1,4 +1,4 @@
-"""``python -m checks`` in a clone: the command line ``seatrial``."""
+"""Entry point of ``python -m checks`` in a clone: the command line ``seatrial``."""
 
 from cli.__main__ import main
 

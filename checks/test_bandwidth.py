@@ -192,7 +192,7 @@ def judge(
 
 
 def advise_by_writes(op: str, trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """Where a collective is slow and RDMA writes are not, say so, with the catalogue's advice for that case."""
+    """Add the catalogue's advice for a slow collective whose RDMA writes are fast."""
     fault = next((f.fault for f in evidence.findings if f.ok is False), "")
     if not fault or not (said := perftest.sentence(op, trial, spec, profile)):
         return
@@ -212,7 +212,7 @@ def asks_for_ring(job: JobDocument | None) -> bool:
 
 
 def skip_for_a_command(name: str, spec: TrialSpec, evidence: Evidence) -> None:
-    """Skip what only the trial's own collectives measure, where the user's program is run in their place."""
+    """Skip a check of the trial's own collectives if the user's program runs instead."""
     if runs_command(spec) and name != COMMAND:
         evidence.skip(
             "--command: your program is run in the place of this collective (nccl.bandwidth-default judges it)"

@@ -1,7 +1,7 @@
 """A trial on CPUs alone (gpu.per_node: 0): nodes for its pods, and an all_reduce by gloo instead of NCCL's.
 
-It tries the way to training (names, ports, packets, queue, storage) on a cluster without GPUs. Of GPUs and their fabric
-it says nothing, and the verdict says so.
+It tests the prerequisites of training (names, ports, packets, queue, storage) on a cluster without GPUs. It proves
+nothing about GPUs and their fabric, and the verdict says so.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def test_images_are_named_as_asked(
 ) -> None:
     """Every image of the trial's pods comes from an allowed registry, and is pinned by digest where required.
 
-    The init containers and sidecars that webhooks add are among them: read from the pod as the server would admit it.
-    In an air-gapped cluster one external image stops a job. Required by the profile (images).
+    The init containers and sidecars that webhooks add are included: they are read from the pod that the server would
+    admit. In an air-gapped cluster one external image stops a job. Required by the profile (images).
     """
     images = images_of(admission.pod or dry_pod(spec))
     if not profile.images.digest and not profile.images.registries:

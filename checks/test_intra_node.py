@@ -118,7 +118,7 @@ def test_every_node_reaches_its_floor(
 
 
 def skip_without_peers(spec: TrialSpec, evidence: Evidence) -> None:
-    """Skip where a node has one GPU: it has no other to talk to."""
+    """Skip the check if a node has only one GPU."""
     if any(chosen.command for chosen in spec.collectives):
         evidence.skip("--command: your program runs over all nodes, and nothing runs on a node alone")
     if not any(chosen.scope == "node" for chosen in spec.collectives):

@@ -27,7 +27,7 @@ def test_every_right_of_the_run_is_granted(
     """Every verb that the trial sends in this namespace is allowed (SelfSubjectAccessReview, one by one).
 
     A missing permission is found now, and not after half of the trial was created. Usually the Role was bound in
-    another namespace or to another account. Permissions that only make more visible (nodes, other pods) are noted, not
+    another namespace or to another account. Permissions that only add visibility (nodes, other pods) are noted, not
     required.
     """
     namespace = spec.namespace

@@ -69,7 +69,7 @@ def test_whole_packets_get_through(trial: TrialResult, spec: TrialSpec, profile:
 def test_pods_reach_what_they_must_and_no_more(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """Every reachable endpoint of the profile answers every pod; no forbidden one does.
 
-    A mirror or a tracking server blocked by egress rules or a missing proxy would otherwise appear hours later. In an
+    Otherwise a mirror or a tracking server that egress rules or a missing proxy block is noticed hours later. In an
     air gap a pod that reaches the internet is a security hole.
     """
     if not spec.endpoints:

@@ -68,7 +68,7 @@ def test_gpu_nodes_are_ready(
 def test_no_agent_reports_a_problem_of_a_node(
     pool: Pool, warned_nodes: tuple[list[Report], str], evidence: Evidence
 ) -> None:
-    """No condition but the kubelet's own, and no Warning event about GPUs or links, reports a problem of a node.
+    """No condition of an agent, and no Warning event about GPUs or links, reports a problem of a node.
 
     node-problem-detector, NVSentinel, gpud and the clouds' agents detect problems that a short trial may miss: an
     earlier Xid, a flapping link. A condition about GPUs or links fails the node; any other condition, and an event, is
@@ -156,7 +156,7 @@ def test_every_gpu_node_offers_all_its_gpus(
     if not pool.whole:
         skip_on_demand(evidence, 0, spec, profile.launch)
     evidence.expect(node.name for node in pool.whole)
-    # By dynamic resource allocation, claimed or behind the resource's own name, no node counts GPUs as allocatable.
+    # With dynamic resource allocation, by claims or by a mapped resource name, no node counts GPUs as allocatable.
     claims = handed_out(pool, profile, spec, listed)
     claimed = bool(claims) or not spec.gpu_resource
     if claimed:
@@ -191,11 +191,11 @@ def test_every_gpu_node_offers_all_its_gpus(
 def test_kubelets_admit_pods_with_devices(
     cluster: Inventory, pool: Pool, spec: TrialSpec, profile: Profile, seatrial: Session, evidence: Evidence
 ) -> None:
-    """No pod with GPUs or RDMA devices was bound to a node and refused by its kubelet, and none admitted there since.
+    """Each kubelet that rejected a pod with GPUs or RDMA devices has admitted such a pod since.
 
-    The scheduler counts a node's allocatable devices; only the kubelet's plugin allocates them. A refused pod has
-    failed finally, holds nothing, and is not among running pods. Only the last day counts; a later running pod, or one
-    of this trial with evidence, shows that the fault is fixed. No check waits for this one.
+    The scheduler counts a node's allocatable devices; only the kubelet's plugin allocates them. A rejected pod is
+    Failed, holds no devices, and is missing in a list of running pods. Only the last day counts; a later running pod,
+    or one of this trial with evidence, shows that the fault is fixed. No check depends on this one.
     """
     require_seen(evidence, cluster, "pods", "refused pods are not visible")
     skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)

@@ -48,7 +48,7 @@ def test_gpu_metrics_are_exported(cluster: Inventory, pool: Pool, profile: Profi
     needs=["servicemonitors"],
 )
 def test_gpu_metrics_are_scraped(listed: Callable[[str], Listing], profile: Profile, evidence: Evidence) -> None:
-    """A ServiceMonitor has Prometheus scrape the exporter of GPU metrics.
+    """A ServiceMonitor makes Prometheus scrape the exporter of GPU metrics.
 
     Without scraping, dashboards are empty when they are needed. Only if the profile requires it
     (observability.service_monitor).

@@ -56,9 +56,10 @@ def test_launcher_and_queue_are_there(
 ) -> None:
     """The launcher's kind is served, its operator runs, and its queue is active and can hold the whole job.
 
-    The kind must be served in the operator's version; the queue must exist, cover every resource that the pods request
-    (RDMA devices among them), and have the quota for all pods at once; where a flavor names a topology, enough of its
-    nodes have a label for each level. A job larger than its queue waits silently; a missing operator leaves no event.
+    The kind must be served in the operator's version. The queue must exist, cover every resource that the pods
+    request (RDMA devices, too), and have quota for all pods at once. If a flavor names a topology, enough of its
+    nodes must have a label for each level. A job larger than its queue waits silently; a missing operator leaves no
+    event.
     """
     if spec.launcher == "indexed" and spec.queue is None:
         evidence.skip("the trial is an Indexed Job without a queue: Kubernetes itself launches it")

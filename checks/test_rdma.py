@@ -136,8 +136,8 @@ def test_rdma_writes_reach_the_ports_rate(
 ) -> None:
     """Where the image has perftest, ib_write_bw between neighbours reaches 90 % of the ports' rate, both ways.
 
-    One NIC at a time and before NCCL, so that a slow link and a slow collective over fast links are two findings. With
-    EFA fi_pingpong shows on each NIC whether messages pass: where they do, no rate is judged, and the check is skipped.
+    Each NIC is measured alone and before NCCL, which separates a slow link from a slow collective over fast links. On
+    EFA, fi_pingpong shows whether messages pass on each NIC; if they do, no rate is judged and the check is skipped.
     """
     if not profile.known or not profile.fabric.verbs:
         evidence.skip("no profile names a fabric of RDMA devices")

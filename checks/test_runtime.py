@@ -145,8 +145,8 @@ def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, evidence: E
 def test_dcgm_finds_nothing_wrong(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Where the image has them, DCGM's diagnostics of the profile's level (runtime.dcgm) pass on every GPU.
 
-    They are what vendors begin with, before the collectives and on idle GPUs. A test that is skipped shows nothing. A
-    setting that they dislike is not a fault of the GPU; persistence mode is judged by runtime.persistence alone.
+    Vendors run them first; here they run before the collectives, on idle GPUs. A skipped test shows nothing. A failure
+    because of a setting is not a fault of the GPU; persistence mode is judged by runtime.persistence alone.
     """
     skip_amd(profile, "DCGM is NVIDIA's", evidence)
     if spec.dcgm is None:
@@ -267,11 +267,11 @@ def judge(
     expected: str,
     evidence: Evidence,
 ) -> None:
-    """Judge every GPU of every node by one kind of ailment."""
+    """Judge every GPU of every node by one kind of fault."""
     evidence.put(gpu_health.each_gpu(trial, spec, ailments, required_values, expected))
 
 
 def skip_amd(profile: Profile, reason: str, evidence: Evidence) -> None:
-    """Skip what only NVIDIA's GPUs have."""
+    """Skip a check that applies to NVIDIA's GPUs only."""
     if profile.gpu.kind != "nvidia":
         evidence.skip(f"the profile's GPUs are {profile.gpu.kind}: {reason}")

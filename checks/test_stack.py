@@ -35,7 +35,7 @@ from jobs.trial.spec import TrialSpec
     needs=["nodes", "pods"],
 )
 def test_stack_is_ready_on_every_gpu_node(cluster: Inventory, pool: Pool, profile: Profile, evidence: Evidence) -> None:
-    """Driver, container toolkit, device plugin and feature discovery have a ready pod on each GPU node that should.
+    """Driver, container toolkit, device plugin and feature discovery have a ready pod on each GPU node that needs one.
 
     A component may run on some nodes only; a node without it cannot train. A component that runs as pods on some nodes
     of the pool must run on all, except nodes with their own: by the operator's labels, or because they offer all their
@@ -67,7 +67,7 @@ def test_stack_is_ready_on_every_gpu_node(cluster: Inventory, pool: Pool, profil
     needs=["nodes"],
 )
 def test_no_driver_upgrade_is_under_way(pool: Pool, evidence: Evidence) -> None:
-    """The GPU operator replaces the driver of no GPU node at this moment.
+    """The GPU operator is not replacing the driver of any GPU node.
 
     An upgrade cordons the node, evicts its GPU pods and restarts the driver: a trial during it proves nothing. Wait
     until all nodes show upgrade-done and run it again. A node with upgrade-failed needs repair. A queued node

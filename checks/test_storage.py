@@ -92,9 +92,9 @@ def test_paths_are_there(trial: TrialResult, spec: TrialSpec, profile: Profile, 
 def test_shared_paths_are_shared(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """The next node reads all data that a node writes under a shared path, and sees its changes.
 
-    A replaced file is new within ten seconds, and whole at every moment. A closed file has its size and time once it
-    is opened, and a new directory lists all of its files. A local disk under the same path on every node is not noticed
-    until a rank reads another's checkpoint. With a cache that serves replaced files, a restart reads the old one.
+    A replaced file is visible within ten seconds, and never in part. A closed file has its size and time when it is
+    opened, and a new directory lists all of its files. A local disk under the same path on every node is not noticed
+    until a rank reads another's checkpoint. If a cache serves replaced files, a restart reads an old checkpoint.
     """
     _between_nodes(profile, spec, evidence)
     evidence.judge(rules.shared_findings(trial, spec, profile.storage))
@@ -108,11 +108,11 @@ def test_shared_paths_are_shared(trial: TrialResult, spec: TrialSpec, profile: P
     faults=["storage.locks-local", "storage.locks-failed", "storage.locks-stuck"],
 )
 def test_locks_exclude_other_nodes(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """A node does not get a lock (flock, fcntl) that another node holds, and gets it after its release.
+    """A lock (flock, fcntl) that one node holds is refused to another node, and granted after its release.
 
     Caches of datasets and models, HDF5 and SQLite lock their files. Several file systems lock on one node only, or not
-    at all, as documented. So failing locks are a fault only where the profile requires locks (locks: true of the path).
-    Elsewhere the check is skipped with the result: it never passes.
+    at all, as documented. So failing locks are a fault only if the profile requires locks (locks: true of the path).
+    Otherwise the check is skipped and reports the result: it never passes.
     """
     _between_nodes(profile, spec, evidence)
     findings, notes = lock_findings(trial, spec, profile.storage)
@@ -129,7 +129,7 @@ def test_locks_exclude_other_nodes(trial: TrialResult, spec: TrialSpec, profile:
 
 
 def _between_nodes(profile: Profile, spec: TrialSpec, evidence: Evidence) -> None:
-    """Skip a check of what one node sees of another where no path, or no second node, shows it."""
+    """Skip a check of one node's view of another if no path, or no second node, allows it."""
     if not between_nodes(profile.storage):
         evidence.skip("the profile names no path that all nodes share and write")
     if spec.nodes < 2:

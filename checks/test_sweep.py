@@ -52,7 +52,7 @@ def test_the_sweep_tests_every_node(swept: Swept, cluster: Inventory, profile: P
     faults=["sweep.fleet", "sweep.level", "sweep.node", "sweep.rail", "sweep.suspect"],
 )
 def test_every_node_holds(swept: Swept, cluster: Inventory, profile: Profile, evidence: Evidence) -> None:
-    """No node is slow or wrong alone, or with partners that pass elsewhere; nor is one of its rails.
+    """No node or rail is slow or incorrect, alone or with partners that pass elsewhere.
 
     A node is at fault after three failures with proven partners and no pass, or if it fails with most of six or more.
     Wrong sums and a wrong transport count at once. A test that fails and then passes is reported, but not a fault. Slow
@@ -159,7 +159,7 @@ def test_dcgm_finds_nothing_wrong_on_any_node(
 def test_every_node_trains(swept: Swept, spec: TrialSpec, evidence: Evidence) -> None:
     """The training steps of `accept --training`, on the GPUs of each node alone: they end, and the loss decreases.
 
-    Products of the same matrices have the same bits every time, and on every GPU of a kind in the whole fleet.
+    Products of the same matrices are bitwise identical in every repeat, and on every GPU of a kind in the fleet.
     """
     evidence.judge(sweep_training.trained_findings(swept, spec))
 
@@ -174,7 +174,7 @@ def test_every_node_trains(swept: Swept, spec: TrialSpec, evidence: Evidence) ->
     faults=["training.slow-gpu", "training.slow-node", "training.low-tflops"],
 )
 def test_no_node_trains_slowly(swept: Swept, profile: Profile, evidence: Evidence) -> None:
-    """Each GPU's own compute time equals its kind's in the fleet, and each node reaches the floor.
+    """No GPU's compute time exceeds that of its kind in the fleet, and each node reaches the floor.
 
     Nodes that pass every collective can still train slowly: one throttled GPU, a host in power saving.
     """

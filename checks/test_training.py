@@ -50,10 +50,11 @@ def test_the_steps_complete(
     faults=["training.product-differs"],
 )
 def test_products_repeat_bitwise(training_ranks: list[Member], evidence: Evidence) -> None:
-    """A product of the same matrices has the same bits every time, and on every GPU of a kind, in bf16, fp16 and fp8.
+    """A product of the same matrices is bitwise identical in every repeat, and on every GPU of a kind.
 
-    The library promises it for GPUs of one architecture (docs.nvidia.com/cuda/cublas, "Results Reproducibility"). A GPU
-    that breaks it computes wrongly without any error: no counter shows it, and a run is worthless weeks later.
+    It is tested in bf16, fp16 and fp8. The library promises it for GPUs of one architecture
+    (docs.nvidia.com/cuda/cublas, "Results Reproducibility"). A GPU that breaks it computes wrongly without any
+    error: no counter shows it, and a run is worthless weeks later.
     """
     if amd(training_ranks):
         evidence.skip("hipBLAS does not promise the same bits at every run: the products are in the evidence, unjudged")
@@ -69,7 +70,7 @@ def test_products_repeat_bitwise(training_ranks: list[Member], evidence: Evidenc
     faults=["training.loss-not-finite", "training.loss-not-falling"],
 )
 def test_the_loss_falls(training_ranks: list[Member], evidence: Evidence) -> None:
-    """Every rank's loss is finite at every step, and lower at the end: the same batch is learned by heart.
+    """Every rank's loss is finite at every step, and decreases while the same batch is repeated.
 
     This holds for joint steps, and for a rank's steps alone, which use no other rank's data. Gradients corrupted by a
     GPU or the network appear as NaN on all ranks a step later, or as a loss that does not decrease.
@@ -86,7 +87,7 @@ def test_the_loss_falls(training_ranks: list[Member], evidence: Evidence) -> Non
     faults=["training.slow-gpu", "training.slow-node"],
 )
 def test_no_rank_is_slow(training_ranks: list[Member], evidence: Evidence) -> None:
-    """The compute time of each rank's own steps, without any other rank, equals that of its kind.
+    """No rank's compute time in its own steps, without any other rank, exceeds that of its kind.
 
     All ranks wait for the slowest at every step, so the job's step time is uniform: one GPU at a lower clock slows the
     whole cluster.
@@ -201,7 +202,7 @@ def amd(ranks: list[Member]) -> bool:
 
 
 def paced(ranks: list[Member], evidence: Evidence) -> Pace:
-    """Return the job's pace; ends the check as unknown if no rank reported a step."""
+    """Return the job's pace; end the check as unknown if no rank reported a step."""
     pace = training_pace.pace(ranks)
     if pace is None:
         evidence.unknown("no rank reported its steps")

@@ -1,4 +1,4 @@
-"""A Kubernetes cluster with GPUs, in a box: a real API server, real processes as pods, and faults to rehearse.
+"""A Kubernetes cluster with GPUs, embedded: a real API server, real processes as pods, and simulated faults.
 
 Nothing here knows the expected findings. From a program:
 
@@ -30,7 +30,7 @@ _LATE = {"Cluster": "cluster", "Running": "background", "running": "background"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the cluster when it is asked for: the list of scenarios needs no web server."""
+    """Import the cluster on first use: the list of scenarios needs no web server."""
     if name in _LATE:
         return getattr(importlib.import_module(f".{_LATE[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """`python -m lab SCENARIO --write-kubeconfig FILE`: serve a scenario until it is stopped.
 
-Ends on SIGINT, SIGTERM or, with --until-stdin-closes, when the starting process is gone. Exit codes: 0 stopped as
-asked, 4 wrong usage (one line on standard error), 1 the cluster could not be started.
+It stops on SIGINT, SIGTERM or, with --until-stdin-closes, when the starting process has ended. Exit codes: 0 stopped as
+requested, 4 wrong usage (one line on standard error), 1 the cluster could not be started.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ USAGE = 4
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line and ends with the exit code for usage."""
+    """A parser that reports errors in one line and exits with the code for wrong usage."""
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the command line."""
+        """Report the error and exit."""
         self.exit(USAGE, f"{self.prog}: {message}\n")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = Parser(
         prog="seatrial sim",
         description="A Kubernetes cluster with GPUs in a box.",
@@ -72,7 +72,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve, or list."""
+    """Serve a scenario, or list scenarios."""
     options = parse(arguments)
     try:
         if options.list:
@@ -88,21 +88,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (
         OSError,
         RuntimeError,
-    ) as error:  # of the latter, NetworkError: loading it takes what the list does not need
+    ) as error:  # RuntimeError includes NetworkError, whose import would slow down the list
         print(f"seatrial sim: cannot start: {error}", file=sys.stderr)
         return 1
 
 
 def listing(word: str | None = None, *, as_json: bool) -> str:
-    """Return the shipped scenarios by family, those in which a word occurs, or the one of that name.
+    """Return the shipped scenarios by family, those that contain a word, or the one with that name.
 
-    Raises ScenarioError without one.
+    Raises ScenarioError without a match.
     """
     known = [load(name) for name in names()] if word is None or not _is_one(word) else [load(word)]
     if word is not None and not _is_one(word):
         known = [each for each in known if word.lower() in _searched(each)]
         if not known or as_json:
-            known = [load(word)]  # which raises, with the nearest name
+            known = [load(word)]  # raises with the nearest name
     if as_json:
         return json.dumps([scenario.summary() for scenario in known], indent=1)
     width = max(len(scenario.name) for scenario in known)
@@ -128,12 +128,12 @@ def _block(name: str, families: Mapping[str, list[str]]) -> list[str]:
 
 
 def _is_one(word: str) -> bool:
-    """Tell whether a word is a scenario, and not one to look for."""
+    """Return whether a word names a scenario, and is not a search term."""
     return word in names() or "/" in word or word.endswith((".yaml", ".yml")) or "=" in word
 
 
 def _family(scenario: Scenario) -> str:
-    """Return the family of the first fault that must be found."""
+    """Return the family of the first expected fault."""
     return scenario.faults[0].partition(".")[0] if scenario.faults else HEALTHY
 
 
@@ -160,14 +160,14 @@ async def _serve(scenario: Scenario, options: argparse.Namespace) -> int:
 
 
 def _read_to_end(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Wait in a thread: not every kind of standard input can be waited for in an event loop."""
+    """Wait in a thread: an event loop cannot wait for every kind of standard input."""
     while os.read(0, 65536):
         pass
     loop.call_soon_threadsafe(stop.set)
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all; a device or a pipe is not replaced by one."""
+    """Write a file that only its owner may read, atomically; a device or a pipe is written to directly."""
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
         return

@@ -1,10 +1,10 @@
-"""A cluster for programs that are not asynchronous: it runs in a thread, for as long as a `with` block.
+"""A cluster for synchronous programs: it runs in a thread, for the duration of a `with` block.
 
     with running("gpu-missing", api_faults="storm:7") as cluster:
         cluster.write_kubeconfig(path)
         subprocess.run(["my-tool", "--kubeconfig", path])
 
-A program with an event loop of its own uses `Cluster` in it.
+A program with its own event loop uses `Cluster` in it.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ class Running:
 
     @property
     def kubeconfig(self) -> str:
-        """The text of a kubeconfig: the administrator's, or that of the scenario's user."""
+        """The kubeconfig as text: the administrator's, or that of the scenario's user."""
         return self.cluster.kubeconfig
 
     @property
     def nobody_kubeconfig(self) -> str:
-        """The text of a kubeconfig of a user without rights."""
+        """The kubeconfig of a user without permissions, as text."""
         return self.cluster.nobody_kubeconfig
 
     @property
     def happened(self) -> Mapping[str, int]:
-        """How often each of the API faults came so far."""
+        """The number of API faults so far, by kind."""
         return dict(self.cluster.happened)
 
     def write_kubeconfig(self, path: Path) -> Path:
-        """Write the kubeconfig where clients expect one; returns the path."""
+        """Write the kubeconfig to a file; return its path."""
         path.touch(mode=0o600)
         path.write_text(self.kubeconfig, encoding="utf-8")
         return path
 
     def do(self, change: Callable[[Store], T]) -> T:
-        """Run `change(store)` in the cluster's own thread, between two requests: look at objects, or break something.
+        """Run `change(store)` in the cluster's own thread, between two requests: inspect objects, or break something.
 
-        Raises what it raises; ValueError for a cluster that does not listen (api-down).
+        Raises its exceptions; ValueError for a cluster that does not listen (api-down).
         """
         store = self.cluster.store
         if store is None:
@@ -79,9 +79,9 @@ class Running:
 
 @contextlib.contextmanager
 def running(scenario: str | Scenario = "healthy", *, api_faults: str = "", network: str = "auto") -> Iterator[Running]:
-    """Run a scenario (a name, a path, or one that was loaded) until the block ends; nothing of it stays.
+    """Run a scenario (a name, a path, or a loaded one) until the block ends, then remove everything.
 
-    `api_faults`: NAME[:SEED]; `network`: auto, namespaces or plain. Raises ScenarioError for what cannot be played.
+    `api_faults`: NAME[:SEED]; `network`: auto, namespaces or plain. Raises ScenarioError for an invalid scenario.
     """
     chosen = load(scenario) if isinstance(scenario, str) else scenario
     if api_faults:
@@ -107,7 +107,7 @@ def running(scenario: str | Scenario = "healthy", *, api_faults: str = "", netwo
 
 
 async def _end_tasks() -> None:
-    """End what still runs in the loop, as asyncio.run does."""
+    """Cancel the remaining tasks of the loop, as asyncio.run does."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()

@@ -1,7 +1,7 @@
-"""A cluster that plays a scenario: its start, and its end without leftovers.
+"""A cluster that runs a scenario: its start, and its end without leftovers.
 
-One event loop holds everything: store, API server, controllers, scheduler, kubelet, DNS. Pods are processes of the pod
-network's agent, which ends with this process however that ends.
+One event loop runs everything: store, API server, controllers, scheduler, kubelet, DNS. Pods are processes of the pod
+network's agent, which ends together with this process in every case.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class Cluster:
     nobody_kubeconfig: str
     network: str = "none"
     lost: tuple[str, ...] = ()
-    store: Store | None = None  # None where nothing listens
+    store: Store | None = None  # None if nothing listens
     kubelet: Kubelet | None = None
-    happened: Mapping[str, int] = field(default_factory=dict)  # of the API faults: how often each came
+    happened: Mapping[str, int] = field(default_factory=dict)  # number of API faults by kind
     _ends: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack, repr=False)
 
     @classmethod
     async def start(cls, scenario: Scenario, *, network: str = "auto") -> Self:
-        """Start a cluster and return it when it answers.
+        """Start a cluster and return it when it responds.
 
-        `network`: auto (the best that this machine grants), namespaces or plain.
-        Raises `ScenarioError` for a world that cannot be built.
+        `network`: auto (the best that this machine supports), namespaces or plain. Raises `ScenarioError` for an
+        invalid world.
         """
         if not scenario.world.get("api", {}).get("listens", True):
             return cls(scenario, *_nowhere())
@@ -129,7 +129,7 @@ def _furnish(store: Store, scenario: Scenario, pods: Network) -> None:
 async def _services(
     store: Store, scenario: Scenario, pods: Network, kubelet: Kubelet, ends: contextlib.AsyncExitStack
 ) -> None:
-    """Start what acts on the store."""
+    """Start the controllers, the kubelet and all else that acts on the store."""
     behaviour = scenario.world.get("dns", {})
     dns = DnsServer(store, Behaviour(**behaviour))
     await dns.start(pods)
@@ -145,7 +145,7 @@ async def _services(
 
 
 def _around(scenario: Scenario, injected: FaultInjection | None) -> Callable[[Handler], Handler] | None:
-    """The layer between clients and the API server: API faults, and a wrong clock or network."""
+    """Return the wrapper around the API server: API faults, and a wrong clock or network."""
     api = scenario.world.get("api", {})
     skew, latency = api.get("clock_skew_s"), api.get("latency_s")
     if not skew and not latency:
@@ -172,7 +172,7 @@ async def _api_sockets(pods: Network) -> list[socket.socket]:
 
 
 def _user(store: Store, scenario: Scenario, url: str) -> str | None:
-    """Give the scenario's user the rights it names and nothing else; returns its kubeconfig."""
+    """Grant the scenario's user exactly the permissions it names; return its kubeconfig."""
     user: dict[str, Any] | None = scenario.world.get("user")
     if not user:
         return None
@@ -187,12 +187,12 @@ def _user(store: Store, scenario: Scenario, url: str) -> str | None:
         store.create(key, {"metadata": {"name": name}, "rules": rules}, namespace)
         binding = {"metadata": {"name": name}, "subjects": subject, "roleRef": reference}
         store.create(f"{kind.lower()}bindings.rbac.authorization.k8s.io", binding, namespace)
-    token = user.get("token") or store.authority.static_token(name)  # other ones are unknown
+    token = user.get("token") or store.authority.static_token(name)  # other tokens are unknown
     return kubeconfig(store.authority, url, name, token, NAMESPACE)
 
 
 def _nowhere() -> tuple[str, str, str]:
-    """A kubeconfig for a port where nothing listens, with the credentials of a cluster that once was there."""
+    """Return a kubeconfig for a port without a listener, with credentials of a former cluster."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"https://127.0.0.1:{free.getsockname()[1]}"

@@ -1,7 +1,7 @@
-"""The format of scenario and platform files: the allowed keys, and the messages for others.
+"""The format of scenario and platform files: the allowed keys, and the errors for others.
 
-A word that is not known is refused with the nearest right one: a world in which nothing is broken because of a typing
-mistake would rehearse nothing.
+An unknown word is rejected with the nearest valid one: if a typing mistake left the cluster healthy, the scenario would
+test nothing.
 """
 
 from __future__ import annotations
@@ -16,107 +16,107 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: What a world may say, and the type of each value. A platform says the same and more (PLATFORM).
+# Keys of a world, and the type of each value. A platform has the same keys and more (PLATFORM).
 WORLD: dict[str, Any] = {
     "platform": str,  # a shipped platform, or the path of a file
-    "nodes": int,  # how many GPU nodes
-    "cpu_nodes": int,  # how many nodes without GPUs
-    "node_name": str,  # of a node with GPUs, with {n}
-    "version": str,  # of the API server and, unless a node says otherwise, of the kubelets
-    "crowd": dict,  # how many pods that ended, events and namespaces lie around already
-    "pools": dict,  # name -> further nodes with GPUs that are not like the first, see POOL
+    "nodes": int,  # number of GPU nodes
+    "cpu_nodes": int,  # number of nodes without GPUs
+    "node_name": str,  # name pattern of GPU nodes, with {n}
+    "version": str,  # of the API server and, unless a node has its own, of the kubelets
+    "crowd": dict,  # numbers of existing ended pods, events and namespaces
+    "pools": dict,  # name -> further GPU nodes that differ from the first, see POOL
     "node": dict,  # node name or "*" -> merge patch of the Node object
     "operators": list,  # names, or {name: options}: see operators/registry.py
     "objects": list,  # further API objects; an existing one is changed, or removed with `absent: true`
-    "workloads": dict,  # name -> what runs already, as objects; merged with the platform's
+    "workloads": dict,  # name -> running workloads, as objects; merged with the platform's
     "user": dict,  # the kubeconfig's user: name, rules (in the namespace), cluster_rules
-    "registry": dict,  # which images there are, and what is in them, see NESTED
-    "happens": list,  # what happens while a job runs, see node_events.py
+    "registry": dict,  # existing images and their content, see NESTED
+    "happens": list,  # events while a job runs, see node_events.py
     "host_paths": list,  # folders of the nodes that pods may mount
     "dns": dict,  # mode: ok | servfail | timeout | nxdomain; delay_s; wrong_address
     "fabric": dict,  # the network for training, see NESTED
     "hardware": dict,  # node name or "*" -> gpu, gpus, rdma
-    "collective": dict,  # how collectives behave
-    "api": dict,  # listens: false; clock_skew_s: its clock against ours; latency_s: how long every answer takes;
-    # reaches_kubelets: false, then no log is read
+    "collective": dict,  # behaviour of collectives
+    "api": dict,  # listens: false; clock_skew_s: its clock minus ours; latency_s: delay of every response;
+    # reaches_kubelets: false: logs cannot be read
 }
 NESTED: dict[str, dict[str, Any]] = {
     "user": {"name": str, "rules": list, "cluster_rules": list, "token": str},
     "registry": {
-        "missing": list,  # patterns of images that cannot be had
-        "lacks": dict,  # pattern -> commands and libraries that the image does not contain
-        "programs": dict,  # pattern -> paths of daemons that it contains: they run, and do nothing
-        "dcgm": str,  # the release of DCGM that the images contain
-        "perftest": str,  # and that of perftest, "cuda" behind it where it can use GPU memory
-        "slow": dict,  # pattern -> seconds that a pull takes
+        "missing": list,  # patterns of images that cannot be pulled
+        "lacks": dict,  # pattern -> commands and libraries that the image lacks
+        "programs": dict,  # pattern -> paths of daemons in it: they run, and do nothing
+        "dcgm": str,  # the version of DCGM in the images
+        "perftest": str,  # the version of perftest; with suffix "cuda" it can use GPU memory
+        "slow": dict,  # pattern -> seconds of a pull
     },
     "dns": {"mode": str, "delay_s": (int, float), "wrong_address": str},
     "collective": {
         "hang": bool,  # the ranks connect, the first collective never ends
         "wrong": int,  # wrong elements per row
         "bandwidth_scale": (int, float),  # share of the nominal rate between nodes
-        "log_limit_bytes": int,  # the file system of the debug files is full then
-        "socket_ranks": list,  # ranks with a process that cannot open an RDMA device
+        "log_limit_bytes": int,  # size at which the file system of the debug files is full
+        "socket_ranks": list,  # ranks whose process cannot open an RDMA device
         "replay": str,  # a recorded log that rank 0 prints instead
         "says": list,  # further lines of NCCL's log, see SAYS
-        "processes": int,  # on each node, whatever torchrun's arguments are
-        "dies": dict,  # a process ends with an NCCL error while it collects, see DIES
+        "processes": int,  # on each node, independent of torchrun's arguments
+        "dies": dict,  # a process ends with an NCCL error during a collective, see DIES
         "paths": list,  # between nodes, see PATH
-        "checkpoint": dict,  # wrong: how many values a loaded state has wrong
+        "checkpoint": dict,  # wrong: number of wrong values in a loaded state
         "op_scale": dict,  # collective (sendrecv, all_to_all) -> share of its nominal rate between nodes
-        "noise": (int, float),  # how much slower a third of the repeats is between nodes
-        "training": dict,  # of the training steps, see TRAINING
+        "noise": (int, float),  # slowdown between nodes in a third of the repeats
+        "training": dict,  # see TRAINING
         "torch": str,
         "nccl": str,
         "curves": dict,  # ring, tree, socket, nvlink, nvlink-ring -> [GB/s, us, us]
     },
     "fabric": {
-        "link_layer": str,  # InfiniBand | Ethernet | Unknown (EFA), as sysfs spells it
-        "rate_gbps": (int, float),  # of one NIC
-        "devices": list,  # names of a node's RDMA devices, in the order of the GPUs next to them
-        "resource": str,  # the extended resource that brings them into a pod
-        "shares": int,  # how many of it a node offers
-        "exclusive": bool,  # a pod gets as many devices as it asks for; else one share brings all of them
-        "verbs": bool,  # false: the NICs are not RDMA devices, and only the plugin knows how to use them
-        "networks": dict,  # what Multus attaches, see NETWORKS
+        "link_layer": str,  # InfiniBand | Ethernet | Unknown (EFA), as in sysfs
+        "rate_gbps": (int, float),  # rate of one NIC
+        "devices": list,  # names of a node's RDMA devices, in the order of their GPUs
+        "resource": str,  # the extended resource with which a pod requests them
+        "shares": int,  # number of them that a node offers
+        "exclusive": bool,  # a pod gets as many devices as it requests; else one share has all of them
+        "verbs": bool,  # false: the NICs are not RDMA devices, and only the plugin can use them
+        "networks": dict,  # networks that Multus attaches, see NETWORKS
         "plugin": dict,  # the network plugin that NCCL needs here, see PLUGIN
-        "mnnvl": dict,  # NVLink reaches over the nodes, see MNNVL
+        "mnnvl": dict,  # NVLink between nodes, see MNNVL
     },
     "crowd": {"pods": int, "events": int, "namespaces": int},
     "api": {"listens": bool, "clock_skew_s": (int, float), "latency_s": (int, float), "reaches_kubelets": bool},
 }
-#: Secondary networks: an object for each name; a pod that asks for one gets its device and address.
+# Secondary networks: an object for each name; a pod that requests one gets its device and address.
 NETWORKS = {
     "dialect": str,  # multus (NetworkAttachmentDefinition) | gke (Network of networking.gke.io)
     "namespace": str,
     "names": list,
     "mtu": int,
-    "subnet": str,  # "192.168.{n}.0/24", n counts the networks
+    "subnet": str,  # "192.168.{n}.0/24"; n is the number of the network
     "plugins": list,  # the chain of CNI plugins of each definition
 }
-#: A network plugin of NCCL: where it is missing (registry: lacks), NCCL falls back to what it has built in.
+# A network plugin of NCCL: without it (registry: lacks), NCCL falls back to its built-in networks.
 PLUGIN = {
     "file": str,  # the library
     "network": str,  # the name that NCCL prints
     "interface": str,  # the version of NCCL's plugin interface, "v11"
-    "cards_per_device": int,  # how many NICs the plugin shows as one device
-    "says": list,  # what it prints when it starts; {count} NICs. "WARN PLACE|TEXT" is a warning.
-    "refuses": list,  # what it prints when the pod has no NIC, or no daemon
-    "daemon": str,  # pattern of an image: the plugin works only with a container of it
-    "cannot_load": str,  # what NCCL prints because it cannot load this library
-    "host_path": str,  # the plugin is not in the image: it lies on the node, in a folder that the pod must mount
+    "cards_per_device": int,  # number of NICs that the plugin combines to one device
+    "says": list,  # lines that it prints at start; {count} NICs. "WARN PLACE|TEXT" is a warning.
+    "refuses": list,  # lines that it prints if the pod has no NIC, or no daemon
+    "daemon": str,  # pattern of an image: the plugin needs a container of it
+    "cannot_load": str,  # NCCL's line if it cannot load this library
+    "host_path": str,  # the plugin is not in the image, but in a folder of the node that the pod must mount
 }
-#: NVLink between nodes: pods need a channel of the IMEX service, which a claim of this device class brings.
+# NVLink between nodes: pods need an IMEX channel, which a claim of this device class provides.
 MNNVL = {"device_class": str, "clique": str}
-#: Lines that NCCL prints in addition. `when`: begin (after the version) | network (after its choice) | end.
+# Additional lines of NCCL's log. `when`: begin (after the version) | network (after its choice) | end.
 SAYS = {"text": str, "level": str, "place": str, "subsystem": str, "when": str, "ranks": list, "nodes": list}
-#: `text`: the WARN line of those that die (`ranks`, or all of `nodes`); `then`: more of them; `result`: ncclResult
-#: `span`: only over so many nodes.
+# `text`: the WARN line of the failing processes (`ranks`, or all of `nodes`); `then`: further lines; `result`:
+# ncclResult; `span`: only over this number of nodes.
 DIES = {"text": str, "then": list, "place": str, "result": int, "ranks": list, "nodes": list, "scope": str, "span": int}
-#: `exposed`: this share of a step is communication; `waves`: every so many steps one is slow; `loss`: stays.
-#: `hangs`: the steps never end; `fails`: what the ranks (of `nodes`, or all) die of.
+# `exposed`: this share of a step is communication; `waves`: interval in steps of slow ones; `loss`: stays constant;
+# `hangs`: the steps never end; `fails`: the error of the ranks (of `nodes`, or all).
 TRAINING = {"exposed": (int, float), "waves": int, "loss": str, "hangs": bool, "fails": str, "nodes": list}
-#: A slow path: between `nodes` and `to` (by default all others), on `rails` (all), every so many times.
+# A slow path: between `nodes` and `to` (by default all others), on `rails` (default all), `every` so many uses.
 PATH = {"nodes": list, "to": list, "rails": list, "scale": (int, float), "every": int}
 POOL = {"nodes": int, "node_name": str, "node": dict, "gpu": dict, "labels": dict}
 WORKLOAD = {
@@ -130,19 +130,19 @@ WORKLOAD = {
     "labels": dict,
     "requests": dict,
     "broken": dict,
-    "nodes": list,  # only on these
+    "nodes": list,  # only on these nodes
 }
 HARDWARE: dict[str, dict[str, Any]] = {
     "rdma": {"mounted": bool, "attached": bool, "gdr": bool, "devices": dict},
     "network": {
         "mtu": int,  # of the pods' own interface
-        "hole": int,  # what is larger vanishes on its way out of a pod
-        "path_mtu": int,  # what is larger is refused on its way to a pod, by ICMP
-        "mbit_s": int,  # as fast as pods can send and receive
+        "hole": int,  # larger packets are dropped silently on their way out of a pod
+        "path_mtu": int,  # larger packets are rejected by ICMP on their way to a pod
+        "mbit_s": int,  # maximum rate with which pods send and receive
     },
     "pci": {"readable": bool, "acs": bool},  # pods may read the whole configuration; ACS is on
 }
-#: Keys of the GPUs of a node, and further keys of one of them.
+# Keys of a node's GPUs, and further keys of a single one.
 GPU = frozenset(
     {
         "name",
@@ -184,7 +184,7 @@ GPU = frozenset(
         "remap_pending",
         "remap_failure",
         "throttle",
-        "dcgm",  # test -> how it ends
+        "dcgm",  # test -> its result
         "compute_scale",
         "nan_step",
         "product_differs",
@@ -206,9 +206,9 @@ DEVICE = frozenset(
         "pkeys",  # the P_Key table
         "fw",  # the firmware's version
         "mtu",  # of the interface that is attached with it
-        "slot",  # where the NIC is plugged in: gpu3 (next to that GPU), numa1 (anywhere on that socket)
-        "errors",  # counter -> how much it grows in each collective
-        "writes",  # gbit_s of ib_write_bw, gpu_gbit_s with GPU memory; or what it says when it fails
+        "slot",  # slot of the NIC: gpu3 (next to that GPU), numa1 (anywhere on that socket)
+        "errors",  # counter -> its growth in each collective
+        "writes",  # gbit_s of ib_write_bw, gpu_gbit_s with GPU memory; or its error message
     }
 )
 PLATFORM: dict[str, Any] = {
@@ -237,15 +237,15 @@ _OWN: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class ScenarioError(Exception):
-    """A scenario or platform that does not exist or is wrong; one line, with the nearest right word."""
+    """A missing or invalid scenario or platform; one line, with the nearest valid word."""
 
 
 SHOWN = 20
-"""Known words in an error."""
+"""Maximum number of known words in an error."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return " (did you mean ...?)", or the known words where none is near, of many the first."""
+    """Return " (did you mean ...?)", or the first known words if none is near."""
     names = list(known)
     near = difflib.get_close_matches(word, names, n=1)
     if near:
@@ -254,7 +254,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def merge(base: Any, patch: Any) -> Any:
-    """Return base with a JSON merge patch (RFC 7386) applied: maps are merged, null removes, all else replaces."""
+    """Return base with a JSON merge patch (RFC 7386) applied: maps are merged, null removes, other values replace."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     merged = dict(base) if isinstance(base, dict) else {}
@@ -267,14 +267,14 @@ def merge(base: Any, patch: Any) -> Any:
 
 
 def compose(below: Any, above: Any) -> Any:
-    """Return two merge patches as one: maps are merged, else the upper one says; its nulls still remove."""
+    """Combine two merge patches: maps are merged, other values of the upper one replace, and its nulls still remove."""
     if not isinstance(below, dict) or not isinstance(above, dict):
         return copy.deepcopy(above)
     return {**below, **{key: compose(below.get(key), value) for key, value in above.items()}}
 
 
 def check_world(world: Mapping[str, Any], allowed: Mapping[str, Any], where: str) -> None:
-    """Check the keys and types of a world, down to the parts with fixed keys."""
+    """Check the keys and types of a world, including parts with fixed keys."""
     check(world, allowed, where)
     for key, keys in NESTED.items():
         check(world.get(key, {}), keys, f"{where}: {key}")
@@ -319,9 +319,9 @@ def check(data: Any, allowed: Mapping[str, Any], where: str) -> None:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a file; ScenarioError names it, the line, and what is wrong there."""
+    """Read a file; ScenarioError names it, the line, and the error there."""
     try:
-        loader = _OWN if path.is_relative_to(HERE) else yaml.SafeLoader  # that in Python says better what is wrong
+        loader = _OWN if path.is_relative_to(HERE) else yaml.SafeLoader  # the one in Python has better messages
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - both are safe
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
@@ -335,7 +335,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def node_names(world: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return the names of the nodes with GPUs, and of those without; kind counts its workers: nothing, 2, 3."""
+    """Return the names of nodes with GPUs, and of those without; kind's workers have no number, then 2, 3."""
     cpu = world.get("cpu_node_name", "cpu-node-{n}")
     return (
         [
@@ -355,7 +355,7 @@ def pool_nodes(world: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def check_places(world: Mapping[str, Any], where: str) -> None:
-    """Check that everything a world changes is there: nodes, GPUs, devices. What is not would break nothing."""
+    """Check that all targets of a world's changes exist: nodes, GPUs, devices. A missing one would break nothing."""
     gpu_nodes, cpu_nodes = node_names(world)
     nodes = {*gpu_nodes, *cpu_nodes, "*"}
     nodes |= {str((o.get("metadata") or {}).get("name")) for o in world.get("objects", []) if o.get("kind") == "Node"}

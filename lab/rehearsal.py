@@ -1,6 +1,6 @@
-"""The part of a scenario for rehearsals: the faults, their subjects, and the trial's options.
+"""The part of a scenario for rehearsals: the expected faults, their subjects, and the trial's options.
 
-None of it changes the world, and nothing in the cluster can be asked for it: only `--list --json` shows it.
+It does not change the world, and the cluster does not expose it: only `--list --json` shows it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from .format import ScenarioError, check
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: A fault that must be found, and its subjects: a name, a pattern with *, or a list of them.
-#: `tells`: what its findings must also say: a node's name, the id of the cause, ... or a list.
+# An expected fault and its subjects: a name, a pattern with *, or a list of them. `tells`: texts that its findings must
+# contain: a node's name, the id of the cause, ... or a list.
 FAULT = {"fault": str, "subject": (str, list), "tells": (str, list)}
 RUN: dict[str, Any] = {
-    "profile": (str, dict),  # the name of one, a file next to the scenario, or the profile itself
+    "profile": (str, dict),  # a shipped profile's name, a file next to the scenario, or the profile itself
     "options": list,  # of the trial's command line
 }
 
 
 def read_faults(given: list[Any], where: str) -> dict[str, tuple[str, ...]]:
-    """Return the faults in their order, each with its subjects; none where they are not said."""
+    """Return the faults in order, each with its subjects; no subjects if none are given."""
     faults: dict[str, tuple[str, ...]] = {}
     for entry in given:
         if isinstance(entry, str):
@@ -40,7 +40,7 @@ def read_faults(given: list[Any], where: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_words(given: list[Any]) -> dict[str, tuple[str, ...]]:
-    """Return what the findings must say, by fault."""
+    """Return the texts that the findings must contain, by fault."""
     by_fault = {}
     for each in given:
         if isinstance(each, dict) and each.get("tells"):
@@ -50,7 +50,7 @@ def read_words(given: list[Any]) -> dict[str, tuple[str, ...]]:
 
 
 def read_run(given: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
-    """Return how the trial is started; the path of a profile becomes absolute."""
+    """Return the trial's profile and options; the path of a profile becomes absolute."""
     check(given, RUN, f"{where}: run")
     run = dict(given)
     profile = run.get("profile")

@@ -1,15 +1,15 @@
-"""Scenarios: YAML files with a world (changes to a platform), at most one broken thing in it, and what must be found.
+"""Scenarios: YAML files with a world (changes to a platform), at most one fault in it, and the expected findings.
 
-Shipped ones are known by name; a path works as well, so that users can write their own:
+Shipped scenarios are loaded by name, a user's own by path:
 
     name: one-port-down              # lower case, digits, dashes
     title: One InfiniBand port is down
     breaks: the cable of mlx5_3 on gpu-node-1 was pulled
-    faults:                          # what must be found, and nothing else; [] for a healthy world
+    faults:                          # the expected faults, and no others; [] for a healthy world
       - {fault: nccl.rail-missing, subject: gpu-node-1}   # its subjects: a name, a pattern (*), or a list;
-                                                          # tells: TEXT, what its findings must say
+                                                          # tells: TEXT that its findings must contain
     outcome: no-go                   # go | no-go | inconclusive, or a list of those that are right
-    extends: healthy-storage        # optional: the scenario, or the file next to this one, whose world, run and
+    extends: healthy-storage        # optional: a scenario, or a file next to this one, whose world, run and
                                     # API faults this one changes; null removes, objects are changed by kind and name
     run: {profile: h100-ib, options: [--tenant]}          # optional: how the trial is started
     world:                           # optional; see WORLD below for the keys
@@ -48,14 +48,14 @@ TOP = {
     "world": dict,
     "api_faults": (str, dict),
 }
-#: What a platform without GPUs or a fabric has.
+# Defaults of a platform without GPUs or a fabric.
 BARE: dict[str, Any] = {"gpu": {"resource": "nvidia.com/gpu", "count": 0}, "fabric": {}, "node_name": "gpu-node-{n}"}
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A world, what is broken in it, and what must be found."""
+    """A world, its fault, and the expected findings."""
 
     name: str
     title: str
@@ -65,12 +65,12 @@ class Scenario:
     platform: str
     world: Mapping[str, Any] = field(repr=False)
     api_faults: ApiFaults | None = None
-    subjects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fault -> its subjects; none: not said
-    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fault -> what its findings must say
+    subjects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fault -> its subjects; none: not checked
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fault -> texts that its findings must contain
     run: Mapping[str, Any] = field(default_factory=dict)  # how a rehearsal starts the trial; see rehearsal.py
 
     def summary(self) -> dict[str, Any]:
-        """Return what `--list --json` shows."""
+        """Return the entry in `--list --json`."""
         return {
             "name": self.name,
             "title": self.title,
@@ -99,8 +99,8 @@ def names() -> tuple[str, ...]:
 def load(ref: str) -> Scenario:
     """Return a scenario by name, by path, or `replay=FILE`: healthy, but the collective prints that log.
 
-    `?api-faults=NAME&seed=N` behind any of them lets the API server misbehave (see chaos/api_faults.py).
-    Raises `ScenarioError` with one line that says what is wrong and where.
+    `?api-faults=NAME&seed=N` after any of them makes the API server faulty (see chaos/api_faults.py). Raises
+    `ScenarioError` with one line that names the error and its place.
     """
     match = re.fullmatch(r"(.*?)\?((?:api-faults|weather|seed)=.*)", ref)
     if match:
@@ -143,7 +143,7 @@ def _replay(ref: str) -> Scenario:
 
 
 def _document(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Read a scenario's file and put its world, API faults and run over those of the scenario that it extends."""
+    """Read a scenario's file and merge its world, API faults and run over those of the scenario that it extends."""
     where = path.stem if path.parent == SHIPPED else str(path)
     data = read_yaml(path)
     if "weather" in data:  # its former name
@@ -158,10 +158,10 @@ def _document(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
         return data
     if path in trail:
         raise ScenarioError(f"scenario {where}: scenarios extend each other")
-    beside = path.parent / parent
-    if not (parent.endswith((".yaml", ".yml")) and beside.is_file()) and parent not in names():
+    sibling = path.parent / parent
+    if not (parent.endswith((".yaml", ".yml")) and sibling.is_file()) and parent not in names():
         raise ScenarioError(f"scenario {where}: extends: unknown scenario {parent!r}{nearest(parent, names())}")
-    below = _document(SHIPPED / f"{parent}.yaml" if parent in names() else beside, (*trail, path))
+    below = _document(SHIPPED / f"{parent}.yaml" if parent in names() else sibling, (*trail, path))
     run = _overridden(below.get("run") or {}, data.get("run") or {})
     world = compose(below.get("world") or {}, data.get("world") or {})
     world["objects"] = _both(*((each.get("world") or {}).get("objects") or [] for each in (below, data)))
@@ -170,7 +170,7 @@ def _document(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _overridden(below: Any, above: Any) -> Any:
-    """Merge two maps: null removes a value; one that removes nothing is left for the profile itself."""
+    """Merge two maps: null removes a value; a null without a value to remove is kept for the profile."""
     if not isinstance(below, dict) or not isinstance(above, dict):
         return above
     gone = {key for key, value in above.items() if value is None and key in below}
@@ -193,7 +193,7 @@ def _read(path: Path) -> Scenario:
     platform = _platform(changes.get("platform", "h100-ib"), path.parent)
     apart = ("platform", "node", "objects")
     world = merge(platform, {key: value for key, value in changes.items() if key not in apart})
-    world["node_changes"] = changes.get("node", {})  # applied to the Node objects, where null removes
+    world["node_changes"] = changes.get("node", {})  # applied to the Node objects, where null removes a field
     world["objects"] = _over(platform.get("objects", []), changes.get("objects", []))
     check_places(world, where)
     api_faults = ApiFaults.read(data["api_faults"], f"scenario {where}") if "api_faults" in data else None
@@ -217,7 +217,7 @@ def _over(objects: list[Any], changes: list[Any]) -> list[Any]:
     merged = {_identity(obj): obj for obj in objects}
     for number, change in enumerate(changes):
         known = _identity(change)
-        name = known if known[-1] else (*known, number)  # generateName: every one is another
+        name = known if known[-1] else (*known, number)  # generateName: each is a new object
         if isinstance(change, dict) and change.get("absent"):
             merged.pop(name, None)
         else:
@@ -250,11 +250,11 @@ def platform_names() -> tuple[str, ...]:
 
 
 _shipped_platform = functools.cache(read_yaml)
-"""Hundreds of scenarios lie on a few platforms."""
+"""Cached, since hundreds of scenarios use a few platforms."""
 
 
 def _platform(ref: str, folder: Path, trail: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Read a platform: a shipped one or a file next to the scenario, put over the one that it extends."""
+    """Read a platform, shipped or next to the scenario, and merge it over the one that it extends."""
     if ref in platform_names():
         path = PLATFORMS / f"{ref}.yaml"
     elif ref.endswith((".yaml", ".yml")) and (folder / ref).is_file():

@@ -1,4 +1,4 @@
-"""Workloads that are in the cluster when it starts: their controllers and pods, as objects without a process."""
+"""Workloads that exist when the cluster starts: their controllers and pods, as objects without processes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from .apiserver.store import Store
 
 Object = dict[str, Any]
-#: Pods without a process take the upper addresses of a node's range; the kubelet hands out the lower ones.
+# Pods without a process have the upper addresses of a node's range; the kubelet allocates the lower ones.
 FIRST_ADDRESS = 200
 
 
 def identity(*parts: str) -> str:
-    """Return a UUID that is the same whenever this world is played."""
+    """Return a UUID that is the same in every run of this world."""
     digest = hashlib.sha256("/".join(parts).encode()).hexdigest()
     return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-a{digest[17:20]}-{digest[20:32]}"
 
 
 def free_pod_name(store: Store, namespace: str, prefix: str, seed: str) -> str:
-    """Return a pod name as generateName makes one, the same whenever this world is played.
+    """Return a pod name in the format of generateName, the same in every run of this world.
 
-    Like the API server, which tries again when a generated name is taken (KEP-4420), it never takes another's.
+    Like the API server, which retries when a generated name is in use (KEP-4420), it never returns a name in use.
     """
     letters = random.Random(f"{namespace}/{prefix}/{seed}")  # noqa: S311 - names, not secrets
     while store.get("pods", namespace, name := prefix + "".join(letters.choices(ALPHABET, k=5))):
@@ -37,7 +37,7 @@ def free_pod_name(store: Store, namespace: str, prefix: str, seed: str) -> str:
 
 
 class Workloads:
-    """Puts workloads on the nodes of a world."""
+    """The initial workloads on the nodes of a world."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Workloads:
         self._pods: dict[str, int] = {}
 
     def add(self, name: str, workload: Mapping[str, Any]) -> None:
-        """Load one workload of a scenario; ScenarioError for a kind that the server does not know."""
+        """Load one workload of a scenario; ScenarioError for an unknown kind."""
         kind, namespace = workload.get("kind", "DaemonSet"), workload.get("namespace", "default")
         places = self._gpu_nodes if workload.get("where") == "gpu" else list(self._nodes)
         places = [node for node in places if node in workload["nodes"]] if workload.get("nodes") else places
@@ -112,7 +112,7 @@ class Workloads:
         desired: int,
         good: int,
     ) -> Object:
-        """Load what owns the pods; returns their ownerReference."""
+        """Create the owner of the pods; return its ownerReference."""
         api_version = workload.get("api_version", "apps/v1")
         served = self._store.kinds.of(api_version, kind)
         if served is None:
@@ -159,7 +159,7 @@ class Workloads:
         return self._replica_set(owner, namespace, template, desired, good) if kind == "Deployment" else owner
 
     def _replica_set(self, owner: Object, namespace: str, template: Object, desired: int, good: int) -> Object:
-        """A Deployment's pods belong to its ReplicaSet."""
+        """Create the ReplicaSet of a Deployment, which owns the pods."""
         digest = identity("template", owner["name"]).replace("-", "")[:10]
         labels = {**template["metadata"]["labels"], "pod-template-hash": digest}
         name, uid = f"{owner['name']}-{digest}", identity("ReplicaSet", namespace, owner["name"])

@@ -1,8 +1,8 @@
-"""What is in the cluster when it starts: nodes, what the operators run on them, and what a scenario adds.
+"""The initial objects of the cluster: nodes, operators' objects on them, and additions of a scenario.
 
-Everything is an object: no process is behind the pods of operators. Labels, capacity, conditions and addresses are
-those that a kubelet with GPU and RDMA device plugins, GPU feature discovery and node feature discovery report
-(api-contract recordings of node objects; published `kubectl get node -o yaml` of HGX H100 nodes).
+Everything is an object: operators' pods have no processes. Labels, capacity, conditions and addresses are those that a
+kubelet with GPU and RDMA device plugins, GPU feature discovery and node feature discovery report (api-contract
+recordings of node objects; published `kubectl get node -o yaml` of HGX H100 nodes).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .apiserver.store import Store
 
 Object = dict[str, Any]
-#: How long the cluster has been there: nodes and operators are not as young as the process that plays them.
+# Age of the cluster in seconds: nodes and operators are older than the simulating process.
 AGE_S = 41 * 86400
 
 CONDITIONS = (
@@ -46,7 +46,7 @@ class World:
         self._images = {gpus: self._image_list(gpus=gpus) for gpus in (False, True)}
 
     def furnish(self) -> None:
-        """Put everything into the store; ScenarioError for an object that the server would not take."""
+        """Store all objects; ScenarioError for an object that the server would reject."""
         with_gpus, without = node_names(self.world)
         self._pool_of = {node: pool for pool, nodes in pool_nodes(self.world).items() for node in nodes}
         for name in (*with_gpus, *without):
@@ -62,7 +62,7 @@ class World:
         self._crowd(**(self.world.get("crowd") or {}))
 
     def _crowd(self, pods: int = 0, events: int = 0, namespaces: int = 0) -> None:
-        """What lies around in a cluster that is used: other teams' namespaces, pods that ended, events."""
+        """Create the other objects of a used cluster: other teams' namespaces, ended pods, events."""
         for number in range(namespaces):
             self.store.create("namespaces", {"metadata": {"name": f"team-{number}"}})
         ended = {"phase": "Succeeded", "startTime": self.born, "conditions": []}
@@ -88,7 +88,7 @@ class World:
             "beta.kubernetes.io/arch": "amd64",
             "beta.kubernetes.io/os": "linux",
             "kubernetes.io/arch": "amd64",
-            "kubernetes.io/hostname": name[:63],  # as much as a label holds
+            "kubernetes.io/hostname": name[:63],  # maximum length of a label value
             "kubernetes.io/os": "linux",
         }
         offered: dict[str, str] = {}
@@ -149,7 +149,7 @@ class World:
         self.store.load("nodes", node)
 
     def _host(self, node: str) -> str:
-        """A node's own address."""
+        """Return a node's own address."""
         number = self.nodes[node] + 11
         return f"10.200.{number // 256}.{number % 256}"
 
@@ -191,7 +191,7 @@ class World:
         self.store.mutate(key, namespace, name, write)
 
     def _serve(self, spec: Mapping[str, Any]) -> None:
-        """Let the server know a custom kind at once: objects of it may follow in this very world."""
+        """Register a custom kind at once: objects of it may follow in the same world."""
         for version in spec["versions"]:
             names, schema = spec["names"], version.get("schema", {}).get("openAPIV3Schema")
             kind = Kind(

@@ -40,8 +40,8 @@ def figures(steps: RecordedTraining) -> Iterator[tuple[str, str]]:
     if "tflops" not in steps:
         return
     floor = steps.get("floor_tflops")
-    beside = f"floor {floor:g}: {steps.get('floor_source', '')}" if floor else "the profile has no floor"
-    yield f"{steps['tflops']:.1f} TFLOP/s", f"each GPU, in steps with all ranks ({beside})"
+    reference = f"floor {floor:g}: {steps.get('floor_source', '')}" if floor else "the profile has no floor"
+    yield f"{steps['tflops']:.1f} TFLOP/s", f"each GPU, in steps with all ranks ({reference})"
     yield f"{steps['step_ms']:.1f} ms", f"a step; the middle 80 % of {steps['steps']} lie within {steps['spread']:.1%}"
     exposed = steps["step_ms"] * steps["exposed_share"]
     yield f"{steps['exposed_share']:.1%}", f"exposed communication: {exposed:.1f} ms of each step"

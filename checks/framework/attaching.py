@@ -1,6 +1,6 @@
 """A detached run that another process continues: its stored state, and the continuation.
 
-What preflight found stays as it was found; the checks that are left judge the trial as the run would have.
+Preflight results are kept unchanged; the remaining checks judge the trial as the original run would have.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reports.record import CheckResult, Finding
 from reports.schema import RecordError, completed
 
 LEFT = "left to seatrial job attach"
-"""Why a check of a detached run is not judged."""
+"""The reason recorded for a check that a detached run leaves to `job attach`."""
 
 
 class GivenOptions(TypedDict, total=False):
@@ -81,7 +81,7 @@ def left_behind(session: Session) -> str:
 
 
 def _document(begun: Begun) -> LeftDocument:
-    """Return the state of a run; it is untrusted. Raises JobError."""
+    """Parse the stored state of a run, which is untrusted. Raises JobError."""
     if begun.document.get("seatrial") != version():
         other = safe(begun.document.get("seatrial") or "another version", 40)
         raise JobError(f"it was started by seatrial {other}; this is {version()}: attach with the same version")
@@ -91,15 +91,15 @@ def _document(begun: Begun) -> LeftDocument:
 
 
 def arguments(begun: Begun, profile: str | None) -> list[str]:
-    """Return the options of the run that began a trial, as words of a command line. Raises JobError.
+    """Return the options of the run that started a trial, as command-line words. Raises JobError.
 
-    They are foreign: only those known here, each with its value in one word that does not name a file.
+    They are untrusted: only options known here are accepted, each with a one-word value that does not name a file.
     """
     return list(_arguments(_document(begun).get("options", {}), profile))
 
 
 def own_profile(ref: str | None) -> str:
-    """Return the file of a custom profile, which `job attach` must name; '' for a shipped one."""
+    """Return the path of the custom profile that `job attach` must name; '' for a shipped profile."""
     return ref if ref is not None and ref not in profile_names() else ""
 
 
@@ -124,7 +124,7 @@ def _arguments(options: GivenOptions, profile: str | None) -> Iterator[str]:
 
 
 def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Go on with the run of the job that --attach names; return the checks that are left. Raises pytest.UsageError."""
+    """Continue the run of the job given by --attach; return the remaining checks. Raises pytest.UsageError."""
     try:
         session.begun = begun = read(session.kube, session.options.attach)
         document = _document(begun)
@@ -157,7 +157,7 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
 
 
 def same_trial(session: Session, spec: TrialSpec) -> str:
-    """Explain why the trial under way is not the one that this run would start; '' where it is."""
+    """Explain how the running trial differs from the one that this run would start; '' if it does not."""
     differing = differences(session.begun, spec) if session.begun else ""
     return f"{spec.job_name} differs from the trial of these options ({differing})" if differing else ""
 
@@ -172,7 +172,7 @@ def _result(check: Mapping[str, Any]) -> CheckResult:
 
 
 def _age(started: str) -> float:
-    """Seconds since then; 0 for an invalid or future time."""
+    """Return the seconds since a time; 0 for an invalid or future time."""
     try:
         then = datetime.datetime.fromisoformat(started)
         return max(0.0, (datetime.datetime.now(datetime.UTC) - then).total_seconds())

@@ -1,9 +1,9 @@
 """The scope of a check: the nodes, and the pairs of nodes, on which its prerequisites hold.
 
-A check that judges node by node (``by_node`` in its marker) and did not pass on some nodes blocks what comes after it
-on those nodes only. A check may say of single prerequisites (``by_pair``) that what fails between two nodes says
-nothing about other pairs. Anything else that did not pass, or did not look, blocks the whole check. What is withheld
-is listed as not judged, so that nothing passes for it.
+If a check that judges node by node (``by_node`` in its marker) did not pass on some nodes, dependent checks are blocked
+on those nodes only. For prerequisites listed in ``by_pair``, a failure between two nodes blocks that pair only. Any
+other prerequisite that did not pass, or observed nothing, blocks the whole check. Withheld nodes and pairs are listed
+as not judged, so that they are not counted as passed.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def named(subject: str, nodes: Collection[str]) -> frozenset[str]:
 
 
 class Places:
-    """An index of places, each a node or a pair: which of them a subject is about, without a look at each.
+    """An index of places (nodes or pairs) that finds those named by a subject without comparing it with each.
 
-    A tree of the nodes of each place, in the order of their names. A subject has as many steps in it as it names places
-    and their beginnings, however many places there are.
+    It is a tree of the node names of each place, in sorted order. A lookup takes as many steps as the subject names
+    places and prefixes of places, independent of the total number of places.
     """
 
     def __init__(self, places: Iterable[str]) -> None:
@@ -62,23 +62,23 @@ class Places:
             branch.places.append(place)
 
     def about(self, subject: str) -> Iterator[str]:
-        """Yield the places that a subject is about: it names all nodes of each."""
+        """Yield the places that a subject is about: those of which it names all nodes."""
         return self._root.within(sorted(_parts(subject)))
 
     def __contains__(self, subject: object) -> bool:
-        """Whether a subject is about any of the places."""
+        """Return whether a subject is about any of the places."""
         return isinstance(subject, str) and next(self.about(subject), None) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """A step of the index: the places of the nodes up to here, and the nodes that may follow."""
+    """A step of the index: the places that end at this node, and the nodes that may follow."""
 
     places: list[str] = field(default_factory=list)
     after: dict[str, _Branch] = field(default_factory=dict)
 
     def within(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the places with further nodes among the words, which are in order."""
+        """Yield the places whose remaining nodes are among the words, which are sorted."""
         yield from self.places
         if not self.after:
             return
@@ -103,8 +103,8 @@ def blocks(
 ) -> Blocks:
     """Return the blockers of the declared check.
 
-    ``by_node``: the ids of the checks that judge node by node. ``nodes``: all nodes that a finding may name.
-    ``among``: those that this check is about, where that is known: what is wrong elsewhere is nothing to it.
+    ``by_node``: the ids of the checks that judge node by node. ``nodes``: all nodes that a finding may name. ``among``:
+    the nodes that this check is about, if known; failures on other nodes do not block it.
     """
     nodes, among = frozenset(nodes), None if among is None else frozenset(among)
     bad = [n for n in declared.requires if n not in results or results[n].outcome not in MET]
@@ -118,7 +118,7 @@ def blocks(
         elif name in results and name in declared.by_pair:
             failed = _pairs(results[name], nodes)
         here = failed if among is None else {place for place in failed if named(place, nodes) <= among}
-        starts_trial = declared.stage == "acceptance" and among is None  # on the nodes that are left
+        starts_trial = declared.stage == "acceptance" and among is None  # on the remaining nodes
         if not failed or (here and not (declared.by_node or declared.by_pair or starts_trial)):
             whole.append(name)
         for place in here:
@@ -126,7 +126,7 @@ def blocks(
     looked = [_looked(results[n], nodes, pairs=n in declared.by_pair) for n in bad if n in results]
     places = Places(held)
     if not whole and held and all(place in places for place in frozenset.intersection(*looked)):
-        whole = list(dict.fromkeys(bad))  # nowhere is left that every prerequisite looked at
+        whole = list(dict.fromkeys(bad))  # no place is left that every prerequisite judged
     return Blocks(tuple(whole)) if whole else Blocks(nodes=_roots(held, places, results))
 
 
@@ -140,13 +140,13 @@ def at_fault(check_id: str, results: Mapping[str, CheckResult]) -> bool:
 
 
 def _nodes(result: CheckResult, nodes: Collection[str]) -> frozenset[str]:
-    """Return the nodes on which a check did not hold; none where something else did not, or it did not look."""
+    """Return the nodes on which a check did not pass; none if a failure names no node or nothing was observed."""
     wrong = _wrong(result, nodes)
     return frozenset().union(*wrong) if all(wrong) else frozenset()
 
 
 def _pairs(result: CheckResult, nodes: Collection[str]) -> frozenset[str]:
-    """Return the pairs, or single nodes, on which a check did not hold; none where something else did not."""
+    """Return the pairs, or single nodes, on which a check did not pass; none if a failure names none."""
     wrong = _wrong(result, nodes)
     return frozenset(" - ".join(sorted(place)) for place in wrong) if all(wrong) else frozenset()
 
@@ -159,7 +159,7 @@ def _wrong(result: CheckResult, nodes: Collection[str]) -> list[frozenset[str]]:
 def _roots(
     held: Mapping[str, list[str]], places: Places, results: Mapping[str, CheckResult]
 ) -> dict[str, tuple[str, ...]]:
-    """Return for each place those of its prerequisites that judged it; all where each was blocked there."""
+    """Return for each place the prerequisites that judged it; all of them if each was blocked there."""
     judged = {name: _judged(results[name], places) for name in dict.fromkeys(chain.from_iterable(held.values()))}
     return {place: tuple([n for n in held[place] if place in judged[n]] or held[place]) for place in sorted(held)}
 
@@ -173,7 +173,7 @@ def _judged(result: CheckResult, places: Places) -> frozenset[str]:
 
 
 def _looked(result: CheckResult, nodes: Collection[str], *, pairs: bool) -> frozenset[str]:
-    """Return the nodes, or pairs, that a check found something about, good or bad."""
+    """Return the nodes, or pairs, for which a check has a finding, good or bad."""
     about = {named(f.subject, nodes) for f in result.findings} - {frozenset()}
     return frozenset(" - ".join(sorted(place)) for place in about) if pairs else frozenset[str]().union(*about)
 

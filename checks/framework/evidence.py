@@ -1,4 +1,4 @@
-"""The findings of one check, and how they end it: a subject without a finding is never a pass."""
+"""The findings of one check and its outcome: a subject without a finding is never a pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reports.record import NOT_JUDGED, Finding
 from seatrial.faults.actions import Action, weight
 
 MAX_TEXT = 2000
-"""Characters kept of one observed or expected text: reports stay readable whatever a cluster answers."""
+"""Maximum number of characters of one observed or expected text, so that reports stay readable for any response."""
 
 
 class CheckFailed(AssertionError):  # noqa: N818 -- an outcome, not an error of the program
@@ -22,7 +22,7 @@ class CheckFailed(AssertionError):  # noqa: N818 -- an outcome, not an error of 
 
 
 class CannotTell(Exception):  # noqa: N818 -- it is an outcome, not an error of the program
-    """The check could not find out; ``fault`` names why where the catalogue has a word for it."""
+    """The check could not determine its property; ``fault`` is the catalogue's id of the reason, if it has one."""
 
     def __init__(self, reason: str, fault: str = "") -> None:
         super().__init__(reason)
@@ -30,15 +30,15 @@ class CannotTell(Exception):  # noqa: N818 -- it is an outcome, not an error of 
 
 
 class Blocked(pytest.skip.Exception):  # type: ignore[name-defined, misc]  # mypy does not see it
-    """A prerequisite did not pass: nothing was judged, or not all of it."""
+    """A prerequisite did not pass: nothing was judged, or only a part."""
 
 
 class Evidence:
     """The findings of one check.
 
-    A check ends with ``judge`` where a rule makes its findings. Else it declares its subjects (``expect``), adds a
-    finding for each (``compare`` or ``add``), and ends with ``verdict``. It leaves early with ``skip`` (does not apply
-    here) or ``unknown`` (inconclusive).
+    A check that has its findings from a rule ends with ``judge``. Any other check declares its subjects (``expect``),
+    adds a finding for each (``compare`` or ``add``), and ends with ``verdict``. It ends early with ``skip`` (not
+    applicable) or ``unknown`` (inconclusive).
     """
 
     def __init__(self) -> None:
@@ -54,16 +54,16 @@ class Evidence:
         self._open: list[str] = []
 
     def withhold(self, places: Mapping[str, tuple[str, ...]]) -> None:
-        """Judge none of these nodes or pairs (-> failed prerequisite): they are listed as not judged."""
+        """List these nodes or pairs (-> failed prerequisite) as not judged."""
         self.withheld, self._places = places, Places(places)
 
     def leave_open(self, subject: str, observed: str) -> None:
-        """Add the subjects that are not judged because they are withheld."""
+        """Add the subjects that are withheld, and therefore not judged."""
         self._open.append(observed)
         self.findings.append(Finding(subject=subject, ok=None, observed=observed))
 
     def expect(self, subjects: Iterable[str]) -> None:
-        """Name the subjects that must each get a finding before ``verdict``."""
+        """Declare the subjects that must each have a finding before ``verdict``."""
         self._expected.update(dict.fromkeys(s for s in subjects if s not in self._places))
 
     def add(
@@ -77,9 +77,10 @@ class Evidence:
         unit: str = "",
         action: str = "",
     ) -> None:
-        """Add a finding; ``ok=None`` means undetermined. Fault and action are kept only where it is not ok.
+        """Add a finding; ``ok=None`` means undetermined. Fault and action are kept only if it is not ok.
 
-        ``action``: what to do with its node, where that is not its fault's. Raises ValueError for an unknown word.
+        ``action``: what to do with its node, if this differs from the fault's action. Raises ValueError for an unknown
+        action.
         """
         if action and weight(action) < 0:
             raise ValueError(f"action is {action!r}, not one of {', '.join(Action)}")
@@ -101,7 +102,7 @@ class Evidence:
     def compare(
         self, subject: str, *, observed: Any, expected: Any, fault: str, unit: str = "", ok: bool | None = None
     ) -> None:
-        """Add a finding that holds if observed equals expected, or as ``ok`` says where equality is not the rule."""
+        """Add a finding that passes if observed equals expected; ``ok`` decides where equality is not the rule."""
         self.add(
             subject,
             ok=(observed == expected) if ok is None else ok,
@@ -129,7 +130,7 @@ class Evidence:
         self.notes += map(_text, texts)
 
     def advise(self, fault: str, *, confirm: str, remedy: str) -> None:
-        """Give specific advice priority over the fault's entry; '' without any."""
+        """Give specific advice priority over the fault's entry; empty advice is ignored."""
         self.advice[fault] = {"confirm": confirm, "remedy": remedy}
 
     def judge(self, findings: Iterable[Finding], notes: Iterable[str] = ()) -> None:
@@ -140,18 +141,18 @@ class Evidence:
         self.verdict()
 
     def skip(self, reason: str, *, waived: bool = False) -> NoReturn:
-        """End the check: it does not apply here. ``waived``: the user or the profile took the responsibility."""
+        """End the check as not applicable. ``waived``: the user or the profile took the responsibility."""
         self.waived = waived
         pytest.skip(_text(reason))
 
     def unknown(self, reason: str, fault: str = "") -> NoReturn:
-        """End the check as ``error`` with the reason: it could not be determined."""
+        """End the check as ``error`` with the reason why its property could not be determined."""
         __tracebackhide__ = True
         self.fault = fault
         raise CannotTell(_text(reason), fault)
 
     def verdict(self) -> None:
-        """End the check: failed on any bad finding, error if anything expected was not seen, else passed."""
+        """End the check: failed on any bad finding, error if an expected subject has none, else passed."""
         __tracebackhide__ = True
         self.judged = True
         judged = list(self.findings)
@@ -185,7 +186,7 @@ def _sentence(findings: list[Finding], total: int) -> str:
 
 
 def _text(value: object) -> str:
-    """A bounded, redacted text without control characters."""
+    """Return a bounded, redacted text without control characters."""
     text = str(value)
     return _known(text) if len(text) <= KNOWN_LENGTH else _clean(text)
 
@@ -198,4 +199,4 @@ def _clean(text: str) -> str:
 
 
 KNOWN_LENGTH = 200
-_known = lru_cache(maxsize=1 << 14)(_clean)  # every check names the same nodes, and expects the same of each
+_known = lru_cache(maxsize=1 << 14)(_clean)  # every check names the same nodes, and expects the same values

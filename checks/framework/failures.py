@@ -1,4 +1,4 @@
-"""The failure class of a whole run, program or infrastructure, is decided here only."""
+"""The failure class of a whole run: caused by the program or by the infrastructure. Decided here only."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _OF_JOBS = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
 
 
 def failure_of(analysis: FailureAnalysis) -> str:
-    """Return the failure class that the launcher's analysis of a job represents; of a disruption it is unknown."""
+    """Return the failure class of the launcher's analysis of a job; unknown for a disruption."""
     return UNKNOWN if analysis.disrupted else _OF_JOBS.get(analysis.err_class or "", UNKNOWN)
 
 
 def failure_class_of(run: Run) -> str | None:
-    """Return the failure class of the decisive fault; None for a go, and if no fault has one.
+    """Return the failure class of the decisive fault; None for a go, or if no fault has one.
 
-    Where a check failed, only failed checks count; else the inconclusive ones.
+    If a check failed, only failed checks count; otherwise the inconclusive ones do.
     """
     if run.verdict is Verdict.GO:
         return None

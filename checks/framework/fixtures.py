@@ -1,4 +1,4 @@
-"""The fixtures that a check requests: the facts of a run, each read once, when the first check needs it."""
+"""The fixtures that a check requests: facts of a run, each read once, on first use."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ from seatrial.logs.job_document import JobDocument
 
 @pytest.fixture(scope="session")
 def seatrial(request: pytest.FixtureRequest) -> Session:
-    """The session of this run; checks use separate fixtures."""
+    """Return the session of this run; checks use the more specific fixtures."""
     return request.config.stash[SESSION]
 
 
 @pytest.fixture(scope="session")
 def kube(seatrial: Session) -> Kube:
-    """The connection to the cluster."""
+    """Return the connection to the cluster."""
     return seatrial.kube
 
 
 @pytest.fixture(scope="session")
 def profile(seatrial: Session) -> Profile:
-    """Requirements on this cluster."""
+    """Return the profile: the requirements on this cluster."""
     return seatrial.profile
 
 
 @pytest.fixture(scope="session")
 def cluster(seatrial: Session) -> Inventory:
-    """One snapshot of nodes and pods."""
+    """Return one snapshot of nodes and pods."""
     from jobs.cluster.facts.inventory import Inventory  # noqa: PLC0415 -- collection stays light
 
     if seatrial.tenant:
@@ -76,23 +76,23 @@ def cluster(seatrial: Session) -> Inventory:
 
 @pytest.fixture(scope="session")
 def gpu_pool(cluster: Inventory, profile: Profile, seatrial: Session) -> Pool:
-    """The GPU nodes that the profile selects, and the reasons for the rest."""
+    """Return the GPU nodes that the profile selects, and the reasons why the other nodes are excluded."""
     from checks.rules.pool import pool_of  # noqa: PLC0415 -- collection stays light
 
-    if "nodes" not in cluster.not_seen:  # those that --on leaves out belong to the pool, and are not tried
+    if "nodes" not in cluster.not_seen:  # nodes that --on leaves out belong to the pool, and are not tried
         seatrial.run.pool = tuple(node.name for node in pool_of(cluster, profile).nodes)
     return pool_of(cluster, profile, seatrial.options.on)
 
 
 @pytest.fixture
 def pool(gpu_pool: Pool, evidence: Evidence) -> Pool:
-    """The nodes of the pool on which the prerequisites of this check hold."""
+    """Return the nodes of the pool on which the prerequisites of this check hold."""
     return gpu_pool.without(evidence.withheld)
 
 
 @pytest.fixture(scope="session")
 def managed(profile: Profile) -> str:
-    """The source that makes driver and toolkit the provider's; '' without one."""
+    """Return the setting that makes driver and toolkit the provider's responsibility; '' without one."""
     from checks.rules.runtime import managed  # noqa: PLC0415 -- collection stays light
 
     return managed(profile, os.environ)
@@ -100,7 +100,7 @@ def managed(profile: Profile) -> str:
 
 @pytest.fixture
 def skip_managed_nodes(profile: Profile, evidence: Evidence) -> None:
-    """For checks of driver and toolkit: they are skipped where the provider answers for these."""
+    """Skip checks of driver and toolkit if these are the provider's responsibility."""
     from checks.rules.runtime import skip_if_managed  # noqa: PLC0415 -- collection stays light
 
     skip_if_managed(profile, os.environ, evidence)
@@ -108,7 +108,7 @@ def skip_managed_nodes(profile: Profile, evidence: Evidence) -> None:
 
 @pytest.fixture
 def skip_unseen_gpus(managed: str, trial: TrialResult, evidence: Evidence) -> None:
-    """For checks with the driver's tool: skipped if the provider's driver has none in the pods."""
+    """Skip checks that need the driver's tool if the provider's driver puts none into the pods."""
     from checks.rules.runtime import skip_if_unseen  # noqa: PLC0415 -- collection stays light
 
     skip_if_unseen(managed, trial, evidence)
@@ -116,7 +116,7 @@ def skip_unseen_gpus(managed: str, trial: TrialResult, evidence: Evidence) -> No
 
 @pytest.fixture(scope="session")
 def answers(kube: Kube) -> Answers:
-    """Asks which rights we have, each once."""
+    """Return the access reviews of this run; each permission is reviewed once."""
     from checks.rules.rights import Answers  # noqa: PLC0415 -- collection stays light
 
     return Answers(kube)
@@ -124,7 +124,7 @@ def answers(kube: Kube) -> Answers:
 
 @pytest.fixture(scope="session")
 def kubelets(kube: Kube, answers: Answers) -> AskKubelets:
-    """Asks kubelets how they are configured, where the account may."""
+    """Return a reader of kubelet configurations, which returns None if the account lacks the permission."""
     from checks.rules.rights import CONFIGZ  # noqa: PLC0415 -- collection stays light
     from jobs.cluster.facts.kubelets import topology_managers  # noqa: PLC0415
 
@@ -133,7 +133,7 @@ def kubelets(kube: Kube, answers: Answers) -> AskKubelets:
 
 @pytest.fixture(scope="session")
 def admission(seatrial: Session, kube: Kube, spec: TrialSpec) -> Admission:
-    """The server's answer to a dry run of the trial's pod."""
+    """Return the server's response to a dry run of the trial's pod."""
     from checks.rules.admission import try_pods  # noqa: PLC0415 -- collection stays light
     from jobs.trial.manifests import build, dry_pod  # noqa: PLC0415
     from jobs.trial.payload import files  # noqa: PLC0415
@@ -144,7 +144,7 @@ def admission(seatrial: Session, kube: Kube, spec: TrialSpec) -> Admission:
 
 @pytest.fixture(scope="session")
 def listed(seatrial: Session) -> Callable[[str], Listing]:
-    """Lists a kind of the GPU stack's own objects by its plural, each once."""
+    """Return a function that lists a custom resource of the GPU stack by its plural, each once."""
     from jobs.cluster.facts.stack import KINDS, Listing, listing  # noqa: PLC0415 -- collection stays light
 
     known: dict[str, Listing] = {}
@@ -160,7 +160,7 @@ def listed(seatrial: Session) -> Callable[[str], Listing]:
 
 @pytest.fixture(scope="session")
 def warned_nodes(seatrial: Session) -> tuple[list[Report], str]:
-    """The newest Warning events about nodes, and why they cannot be seen."""
+    """Return the newest Warning events about nodes, and the reason if they cannot be listed."""
     from jobs.cluster.facts.conditions import warned  # noqa: PLC0415 -- collection stays light
 
     return ([], "not a tenant's to ask") if seatrial.tenant else warned(seatrial.kube)
@@ -168,7 +168,7 @@ def warned_nodes(seatrial: Session) -> tuple[list[Report], str]:
 
 @pytest.fixture(scope="session")
 def networks(seatrial: Session, spec: TrialSpec) -> tuple[Definitions, str]:
-    """The definitions of the networks that the pods name, or why they cannot be seen."""
+    """Return the network definitions that the pods name, and the reason if they cannot be listed."""
     from checks.rules.rdma_offer import named_networks  # noqa: PLC0415 -- collection stays light
     from jobs.cluster.facts.claims import definitions  # noqa: PLC0415
 
@@ -178,7 +178,7 @@ def networks(seatrial: Session, spec: TrialSpec) -> tuple[Definitions, str]:
 
 @pytest.fixture(scope="session")
 def resources_here(cluster: Inventory, spec: TrialSpec, request: pytest.FixtureRequest) -> frozenset[str]:
-    """The resources of this cluster that a tenant can see; none if nodes can be listed."""
+    """Return the resources of this cluster that a tenant can see; empty if nodes can be listed."""
     from checks.rules.fit import known_here  # noqa: PLC0415 -- collection stays light
 
     if "nodes" not in cluster.not_seen:
@@ -189,7 +189,7 @@ def resources_here(cluster: Inventory, spec: TrialSpec, request: pytest.FixtureR
 
 @pytest.fixture(scope="session")
 def volumes(seatrial: Session, profile: Profile) -> tuple[dict[str, Claim], dict[str, Class]]:
-    """The claims and StorageClasses that the profile names; classes are not a tenant's to request."""
+    """Return the PVCs and StorageClasses that the profile names; a tenant cannot read StorageClasses."""
     from jobs.cluster.facts.claims import read  # noqa: PLC0415 -- collection stays light
 
     asked = profile.storage
@@ -199,7 +199,7 @@ def volumes(seatrial: Session, profile: Profile) -> tuple[dict[str, Claim], dict
 
 @pytest.fixture(scope="session")
 def spec(seatrial: Session, request: pytest.FixtureRequest) -> TrialSpec:
-    """The trial that the acceptance runs; without a profile it is sized from the nodes."""
+    """Return the trial that the acceptance runs; without a profile it is sized from the nodes."""
     if seatrial.profile.gpu.per_node is not None:
         return seatrial.trial_spec()
     return seatrial.trial_spec(request.getfixturevalue("cluster"), request.getfixturevalue("listed"))
@@ -207,7 +207,7 @@ def spec(seatrial: Session, request: pytest.FixtureRequest) -> TrialSpec:
 
 @pytest.fixture(scope="session")
 def launch_stack(seatrial: Session, spec: TrialSpec) -> LaunchStack:
-    """The launch stack of the trial: its kind, its runtime, its queue."""
+    """Return the launch stack of the trial: its kind, its runtime, its queue."""
     from jobs.trial.launch_stack import read_launch_stack  # noqa: PLC0415 -- collection stays light
 
     return read_launch_stack(seatrial.kube, spec)
@@ -215,7 +215,7 @@ def launch_stack(seatrial: Session, spec: TrialSpec) -> LaunchStack:
 
 @pytest.fixture(scope="session")
 def run_trial(seatrial: Session) -> Callable[[TrialSpec], TrialResult]:
-    """Runs a further job, for the few checks that the trial cannot decide."""
+    """Return a launcher for an additional job, for the few checks that the trial cannot decide."""
     from jobs.run.launcher import Launcher  # noqa: PLC0415 -- collection stays light
 
     return Launcher(
@@ -224,9 +224,9 @@ def run_trial(seatrial: Session) -> Callable[[TrialSpec], TrialResult]:
 
 
 def _launcher(seatrial: Session, room: Callable[[TrialSpec, TrialResult], str] | None = None) -> Launcher:
-    """Return a launcher that keeps the logs of what it runs, and records it where that is requested.
+    """Return a launcher that keeps the logs of its jobs, and records them if requested.
 
-    ``room`` returns after an interruption whether there is room for another attempt.
+    ``room`` returns, after an interruption, whether there is room for another attempt.
     """
     from checks.framework.outfolder import LOGS  # noqa: PLC0415
     from jobs.run.launcher import Launcher  # noqa: PLC0415 -- collection stays light
@@ -244,14 +244,14 @@ def _launcher(seatrial: Session, room: Callable[[TrialSpec, TrialResult], str] |
 
 
 def _room_again(seatrial: Session, before: Inventory, pool: Pool, spec: TrialSpec, trial: TrialResult) -> str:
-    """Look at the nodes once more; say why they have no room for another attempt."""
+    """List the nodes again; explain why they have no room for another attempt."""
     from checks.rules.capacity import no_room, rooms  # noqa: PLC0415 -- collection stays light
     from checks.rules.pool import pool_of  # noqa: PLC0415
     from jobs.cluster.client.errors import ClusterError  # noqa: PLC0415
     from jobs.cluster.facts.inventory import Inventory  # noqa: PLC0415
 
     if seatrial.tenant or seatrial.profile.launch.nodes_on_demand:
-        return ""  # which nodes have room the scheduler, or the autoscaler, knows
+        return ""  # only the scheduler, or the autoscaler, knows which nodes have room
     try:
         now = Inventory.read_settled(seatrial.kube, selector=seatrial.options.nodes)
     except ClusterError:
@@ -261,7 +261,7 @@ def _room_again(seatrial: Session, before: Inventory, pool: Pool, spec: TrialSpe
 
 
 def _detach(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
-    """Leave the trial, and all remaining checks, to `job attach`. Return why the cluster refused it."""
+    """Leave the trial and all remaining checks to `job attach`. Return the reason if the cluster refused the trial."""
     if not begun:
         raise CannotTell("the preflight's results are too large for a ConfigMap: run it without --detach")
     refused = _launcher(seatrial).detach(spec, begun)
@@ -278,7 +278,7 @@ def _detach(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
 
 
 def _expect(seatrial: Session, spec: TrialSpec) -> None:
-    """Let the progress know which collectives will run, and their floors."""
+    """Pass the collectives that will run, and their floors, to the progress display."""
     from checks.profiles.trial import DEFAULT  # noqa: PLC0415 -- collection stays light
     from checks.rules.bandwidth import COLLECTIVE, floors_of  # noqa: PLC0415
 
@@ -303,7 +303,7 @@ def _expect(seatrial: Session, spec: TrialSpec) -> None:
 
 @pytest.fixture(scope="session")
 def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> TrialResult:
-    """The trial job, run on first use, on nodes that no check has found unfit."""
+    """Run the trial job on first use, on nodes that no check has found unfit."""
     from checks.framework.failures import failure_of  # noqa: PLC0415
     from checks.profiles.trial import recorded_pod  # noqa: PLC0415
     from checks.rules.capacity import placed  # noqa: PLC0415 -- collection stays light
@@ -349,7 +349,7 @@ def swept(
     gpu_pool: Pool,
     kept: Callable[[Collection[str]], tuple[Finding, ...]],
 ) -> Swept:
-    """The sweep over all free nodes of the pool that no check has found unfit, run on first use."""
+    """Run the sweep on first use, over all free nodes of the pool that no check has found unfit."""
     from checks.framework.sweep_run import run_sweep  # noqa: PLC0415
     from checks.framework.sweep_spec import begin, end  # noqa: PLC0415 -- collection stays light
     from checks.profiles.trial import recorded_pod  # noqa: PLC0415
@@ -363,8 +363,8 @@ def swept(
         if out:
             try:
                 begin(out, seatrial.run, sweep)
-            except OSError as error:  # the sweep is judged all the same
-                seatrial.progress(f"--resume cannot go on from {out}, which cannot be written: {error.strerror}")
+            except OSError as error:  # the sweep is judged anyway
+                seatrial.progress(f"--resume cannot continue from {out}, which cannot be written: {error.strerror}")
 
     ran: list[TrialResult] = []
     if spec.dcgm and spec.dcgm.cost:
@@ -377,7 +377,7 @@ def swept(
     result = run_sweep(
         run, spec, cluster, gpu_pool, seatrial.profile, seatrial.options, seatrial.unfit, earlier, remember
     )
-    # A node with interrupted tests is not proven, whatever became of it: sweep.ran names it.
+    # A node with interrupted tests is not proven, whatever its state now: sweep.ran names it.
     after = kept(set(result.tested) - result.blame.not_tested.keys())
     wrong = {finding.subject: [finding] for finding in after if finding.ok is not True}
     result = with_findings(replace(result, kept=after), wrong)
@@ -386,7 +386,7 @@ def swept(
             end(out)
     seatrial.trial_nodes |= set(result.tested)
     seatrial.nodes |= set(result.asked)
-    # Tried are, as in a trial, those on which its pods ran; who was tested among them the sweep says.
+    # As in a trial, the nodes on which pods ran count as tried; the sweep reports which of them were tested.
     hosts = {node: node for node in (*result.tested, *sorted(ran[-1].ran))}
     seatrial.run.trial = {
         "job": result.job,
@@ -403,7 +403,7 @@ def swept(
 def kept(
     seatrial: Session, spec: TrialSpec, profile: Profile, cluster: Inventory
 ) -> Callable[[Collection[str]], tuple[Finding, ...]]:
-    """Reads this run's nodes again, and compares their devices with those before."""
+    """Read this run's nodes again, and compare their devices with those before."""
     from checks.rules.findings import unknown  # noqa: PLC0415 -- collection stays light
     from checks.rules.nodes import kept, offered_before  # noqa: PLC0415
     from jobs.cluster.client.errors import ClusterError  # noqa: PLC0415
@@ -424,7 +424,7 @@ def kept(
 
 @pytest.fixture
 def trial(trial_run: TrialResult, evidence: Evidence) -> TrialResult:
-    """The trial: its state, its pods, and the evidence of the ranks on nodes where this check's prerequisites hold."""
+    """Return the trial: its state, its pods, and the evidence of ranks on nodes where the prerequisites hold."""
     from checks.rules.ranks import place  # noqa: PLC0415 -- collection stays light
 
     if not evidence.withheld:
@@ -437,7 +437,7 @@ def trial(trial_run: TrialResult, evidence: Evidence) -> TrialResult:
 
 @pytest.fixture(scope="session")
 def node_jobs(seatrial: Session, trial_run: TrialResult, profile: Profile) -> dict[int, Any]:
-    """The analyzer's job document of each node alone, by rank."""
+    """Return the analyzer's job document of each node alone, by rank."""
     from checks.rules.collectives import conclude_nodes  # noqa: PLC0415 -- collection stays light
     from checks.rules.ranks import place  # noqa: PLC0415
 
@@ -448,7 +448,7 @@ def node_jobs(seatrial: Session, trial_run: TrialResult, profile: Profile) -> di
 
 @pytest.fixture(scope="session")
 def training_ranks(seatrial: Session, trial_run: TrialResult, spec: TrialSpec, profile: Profile) -> list[Member]:
-    """The ranks of the training steps, with their measurements; the record keeps their medians."""
+    """Return the ranks of the training steps, with their measurements; the record keeps their medians."""
     from checks.rules.training import members  # noqa: PLC0415 -- collection stays light
     from checks.rules.training_pace import pace, section  # noqa: PLC0415
 
@@ -461,7 +461,7 @@ def training_ranks(seatrial: Session, trial_run: TrialResult, spec: TrialSpec, p
 def nccl_jobs(
     seatrial: Session, trial_run: TrialResult, spec: TrialSpec, profile: Profile
 ) -> dict[str, JobDocument | None]:
-    """The analyzer's job document of each collective over all nodes; None where a rank sent no analysis."""
+    """Return the analyzer's job document of each collective over all nodes; None where a rank sent no analysis."""
     from checks.rules.bandwidth import floors_of  # noqa: PLC0415 -- collection stays light
     from checks.rules.collectives import conclude_collectives  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The argument of ``--on``: nodes, or the folder of a run; others are rejected before the run starts."""
+"""The argument of ``--on``: node names, or the folder of a run; other values are rejected before the run starts."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from jobs.cluster.client.kube import Kube
 
 ANSWER_S = 15.0
-"""Seconds for a list of one node; a server that takes longer is for the checks of the API."""
+"""Timeout in seconds for reading one node; the API checks judge a slower server."""
 SHOWN = 3
 NEAR = 5
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Return the names of a list with commas, each once."""
+    """Split a comma-separated list into unique names."""
     return tuple(dict.fromkeys(filter(None, (name.strip() for name in text.split(",")))))
 
 
 def tried(text: str, cwd: Path) -> tuple[str, ...]:
-    """Return the nodes of the run in the folder of --on; () if it names nodes. Raises pytest.UsageError."""
+    """Return the nodes of the run in the folder given by --on; () if it names nodes. Raises pytest.UsageError."""
     folder = cwd / text
     if not text or "," in text:
         return ()
@@ -52,10 +52,10 @@ def tried(text: str, cwd: Path) -> tuple[str, ...]:
 
 
 def refuse_unknown(names: Sequence[str], kube: Kube | None, cwd: Path) -> None:
-    """Raise pytest.UsageError, with the nearest valid name, for unknown names of --on.
+    """Raise pytest.UsageError, with the nearest valid name, for unknown names in --on.
 
-    Where nodes cannot be listed, or there are none, that is for the checks to judge. One name alone is too few nodes
-    for a trial, and probably meant as a folder. ``kube``: None where no cluster may be asked.
+    If nodes cannot be listed, or there are none, the checks judge that. A single unknown name is probably meant as a
+    folder, since a trial needs several nodes. ``kube``: None if no cluster may be accessed.
     """
     nodes = _nodes(names, kube) if kube is not None else set()
     missing = [name for name in names if name not in nodes]
@@ -70,14 +70,14 @@ def refuse_unknown(names: Sequence[str], kube: Kube | None, cwd: Path) -> None:
 
 
 def _nodes(names: Sequence[str], kube: Kube) -> set[str]:
-    """Return those of the names that are nodes, and, if one is not, all nodes; none where the server does not say."""
+    """Return the names that are nodes and, if one is not, all nodes; nothing if the server does not list them."""
     from jobs.cluster.client.kube import path  # noqa: PLC0415 -- --help does not load the client
 
     def listed(**params: str) -> Iterator[str]:
         return map(name_of, kube.list(path("nodes"), deadline_s=ANSWER_S, **params)[0])
 
     try:
-        # One by one: a fleet has thousands of nodes, and the checks read them all in a moment.
+        # Nodes are read one by one: a fleet has thousands of them, and the checks list them all soon afterwards.
         if all(SUBDOMAIN.fullmatch(name) and name in listed(fieldSelector=f"metadata.name={name}") for name in names):
             return set(names)
         return set(listed())
@@ -86,14 +86,14 @@ def _nodes(names: Sequence[str], kube: Kube) -> set[str]:
 
 
 def _record(place: Path) -> Path | None:
-    """Return a file as it is, the record of a run in a folder, or the first of several in folders below it."""
+    """Return a file unchanged, the record of a run in a folder, or the first of several in its subfolders."""
     if place.is_file():
         return place
     return next((p for p in (place / "report.json", *sorted(place.glob("*/report.json"))) if p.exists()), None)
 
 
 def _nearest_run(text: str, cwd: Path) -> str:
-    """Return '; did you mean FOLDER?' for the folder of a run with the name nearest to a text, '' without one."""
+    """Return '; did you mean FOLDER?' for the run folder with the nearest name; '' without one."""
     above, slash, name = text.rstrip("/").rpartition("/")
     place = cwd / (above + slash)
     with contextlib.suppress(OSError):

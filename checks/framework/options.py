@@ -18,11 +18,11 @@ from checks.profiles.schema import parameters
 LONGEST_SOAK_S = 24 * 3600
 OF_SWEEP = ("--budget", "--at-once", "--resume", "--no-scale", "--take-in")
 OF_ACCEPT = ("--command", "--checkpoint", "--gang")
-"""Options of one of the two that the other would leave untried, and yet end with a go."""
+"""Options of one command that the other refuses: it would ignore them, and could still end with a go."""
 OF_TRIAL = ("--command", "--checkpoint", "--model-size", "--gang", "--soak", "--dcgm", "--detach")
 """Options of the trial that preflight ignores."""
 ALL = "all"
-"""The value of --nodes for every node of the pool. A label of that name is still selected by `all,all`."""
+"""The value of --nodes that selects every node of the pool. A label of that name can still be selected by `all,all`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,8 @@ class Options:
     context: str | None = None
     namespace: str | None = None
     profile: str | None = None
-    nodes: str = ""  # a selector
-    all_nodes: bool = False  # only a trial of every node of the pool is enough
+    nodes: str = ""  # a label selector
+    all_nodes: bool = False  # only a trial of every node of the pool is accepted
     on: tuple[str, ...] = ()
     trial_on: tuple[str, ...] = ()
     registry: str = ""
@@ -47,7 +47,7 @@ class Options:
     checkpoint: bool = False
     model_size: str = ""
     print_manifests: bool = False
-    with_files: bool = False  # of the probe, among the manifests
+    with_files: bool = False  # with --print-manifests: also the manifests of the probe
     out: Path | None = None
     tenant: bool = False
     check_secrets: bool = False
@@ -72,12 +72,12 @@ class Options:
 
     @property
     def simulated(self) -> bool:
-        """Whether the run meets the embedded cluster instead of a real one."""
+        """Whether the run uses the embedded cluster instead of a real one."""
         return self.scenario is not None
 
 
 def add_options(option: Callable[..., object]) -> None:
-    """Declare the options by ``option``, of pytest or of argparse; ``seatrial`` passes them to pytest unchanged."""
+    """Declare the options with ``option``, a method of pytest or argparse; ``seatrial`` passes them on unchanged."""
     option("--cluster", metavar="WHERE", default="kubeconfig", help="kubeconfig (default) or sim[:SCENARIO], embedded")
     option("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, ~/.kube/config, a pod's own")
     option("--context", metavar="NAME", help="default: $TAO_K8S_CONTEXT, then the current one")
@@ -95,7 +95,7 @@ def add_options(option: Callable[..., object]) -> None:
         default="",
         help="only these nodes; DIR: judge all, try those that the run in DIR tried",
     )
-    option("--trial-on", metavar="NODE,NODE", default="", help=argparse.SUPPRESS)  # of `cron`: preflight judges all
+    option("--trial-on", metavar="NODE,NODE", default="", help=argparse.SUPPRESS)  # for `cron`: preflight judges all
     option("--registry", metavar="PREFIX", default="", help="pull every image through this mirror")
     option("--image", metavar="REF", default="", help="of the trial's pods: a tag or a digest")
     option("--command", metavar="TEXT", help="your own program on each node, by /bin/bash -c, instead of the benchmark")
@@ -111,15 +111,15 @@ def add_options(option: Callable[..., object]) -> None:
         default=[],
         help="only this check and its prerequisites; may be repeated",
     )
-    option("--tenant", action="store_true", help="judge with the rights of one namespace")
-    option("--check-secrets", action="store_true", help="see that pull secrets exist (never their content)")
+    option("--tenant", action="store_true", help="judge with the permissions of one namespace")
+    option("--check-secrets", action="store_true", help="check that pull secrets exist (never their content)")
     option("--print-manifests", action="store_true", help="print the objects without creating them")
     option("--with-files", action="store_true", help="with the probe's source: kubectl apply --server-side")
     option("--out", metavar="DIR", help="write report.json, .html, .md, junit.xml, logs/")
     option("--record", action="store_true", help="and record the API server's answers in recordings/")
     option("--github", action="store_true", help="step summary and annotations of a GitHub workflow")
     option("--training", action="store_true", help="and some minutes of training steps (docs/training.md)")
-    option("--soak", metavar="TIME", help="with --training: go on for so long, such as 20m")
+    option("--soak", metavar="TIME", help="with --training: minimum duration, such as 20m")
     option(
         "--dcgm",
         metavar="LEVEL",
@@ -127,8 +127,8 @@ def add_options(option: Callable[..., object]) -> None:
         help="DCGM's diagnostics: 1 to 4, 0 for none, not the profile's",
     )
     option("--detach", action="store_true", help="leave the trial to the cluster; seatrial job attach judges it")
-    option("--attach", metavar="JOB", default="", help=argparse.SUPPRESS)  # of `seatrial job attach`
-    option("--sweep", action="store_true", help=argparse.SUPPRESS)  # of `seatrial sweep`, as all below
+    option("--attach", metavar="JOB", default="", help=argparse.SUPPRESS)  # for `seatrial job attach`
+    option("--sweep", action="store_true", help=argparse.SUPPRESS)  # for `seatrial sweep`, like all options below
     option("--budget", metavar="TIME", help=argparse.SUPPRESS)
     option("--no-scale", action="store_true", help=argparse.SUPPRESS)
     option("--take-in", action="store_true", help=argparse.SUPPRESS)
@@ -138,12 +138,12 @@ def add_options(option: Callable[..., object]) -> None:
 
 
 def read_options(config: pytest.Config) -> Options:
-    """Collect the options of this run; the environment of the user's documents supplies defaults.
+    """Collect the options of this run; environment variables documented for users supply defaults.
 
-    Raises pytest.UsageError for options that contradict each other or say nothing.
+    Raises pytest.UsageError for options that contradict each other or are empty.
     """
     get = config.getoption
-    if get("--out") == "":  # --out "$DIR" with DIR unset: a gate would wait for a report without success
+    if get("--out") == "":  # --out "$DIR" with DIR unset: a gate would wait for a report that is never written
         raise pytest.UsageError("--out needs the name of a folder")
     derived = _derived(get, config.invocation_params.dir)
     typed = [field.name for field in fields(Options) if field.name not in derived]
@@ -155,7 +155,7 @@ def read_options(config: pytest.Config) -> Options:
 
 
 def _derived(get: Callable[[str], Any], cwd: Path) -> dict[str, Any]:
-    """Return the fields of Options that differ from the command line."""
+    """Return the fields of Options that are derived from the command line instead of copied."""
     of_a_run = tried(get("--on"), cwd)
     return {
         "context": get("--context") or os.environ.get("TAO_K8S_CONTEXT") or None,
@@ -182,7 +182,7 @@ def _contradictions(options: Options, get: Callable[[str], Any], *, is_preflight
     for name in filter(get, OF_TRIAL if is_preflight else ()):
         yield f"{name} is an option of seatrial accept: preflight starts no trial"
     if options.soak_s and not options.training:
-        yield "--soak is how long the steps of --training go on: give both"
+        yield "--soak is the duration of the steps of --training: set both"
     if options.soak_s > LONGEST_SOAK_S:
         yield f"--soak is at most {LONGEST_SOAK_S // 3600}h"
     if options.model_size and not options.checkpoint:
@@ -193,13 +193,13 @@ def _contradictions(options: Options, get: Callable[[str], Any], *, is_preflight
         other = "a sweep" if options.sweep else "--record" if options.record else "seatrial job attach"
         yield f"--detach cannot be combined with {other}"
     if options.resume and options.resume == options.out:
-        yield f"--out {options.out} is the folder to go on from: name another one"
+        yield f"--out {options.out} is the folder to resume from: name another one"
     if options.sweep and options.print_manifests and not options.on:
         yield "only the cluster knows its free nodes: --print-manifests needs --on NODE,NODE"
     if options.at_once < 0:
         yield "--at-once is at least 1"
     if options.record and options.out is None:
-        yield "--record leaves its recording in --out DIR: name one"
+        yield "--record writes to the folder of --out DIR: set it"
     for name in filter(get, ("--kubeconfig", "--context") if options.simulated else ()):
         yield f"{name} contradicts --cluster {options.cluster}: leave one of them out"
 
@@ -224,7 +224,7 @@ def _seconds(option: str, text: str | None) -> float | None:
 
 
 def seconds(text: str | None, option: str = "--budget") -> float | None:
-    """Return a time such as 30m in seconds; None for none. Raises ValueError."""
+    """Parse a duration such as 30m into seconds; None if none is given. Raises ValueError."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d{1,6})([smh])", text)

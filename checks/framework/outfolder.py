@@ -1,6 +1,6 @@
 """The folder of ``--out``: it holds the reports of one run, or none.
 
-Rule: a run that ends before it can report leaves no report of an earlier one behind, for a gate would believe it.
+Rule: a run that ends before it can report leaves no report of an earlier run behind, since a gate would read it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import pytest
 REPORTS = ("report.json", "report.html", "report.md", "junit.xml", "metrics.prom")
 LOGS = "logs"
 BEGUN = "sweep.json"
-"""A sweep's start parameters, until its record is written."""
-_SUFFIX = "[bcdfghjklmnpqrstvwxz2456789]{5}"  # apimachinery, pkg/util/rand
+"""The file with a sweep's start parameters, kept until its record is written."""
+_SUFFIX = "[bcdfghjklmnpqrstvwxz2456789]{5}"  # alphabet of generated names: apimachinery, pkg/util/rand
 _LOG = re.compile(rf"seatrial-[a-z0-9.-]+(?:-\d+-{_SUFFIX}|-launcher(?:-{_SUFFIX})?|-(?:worker|master)-\d+)\.log")
-"""A log of a trial's pod, which its controller named: Indexed Job, TrainJob; MPIJob; PyTorchJob."""
+"""The log of a trial's pod, whose name its controller chose: Indexed Job, TrainJob; MPIJob; PyTorchJob."""
 
 
 def clear(folder: Path) -> None:
     """Remove the reports of an earlier run and the logs of its pods, and nothing else.
 
-    Raises pytest.UsageError where the folder cannot be one for reports.
+    Raises pytest.UsageError for a folder that cannot hold reports.
     """
     name = ""
     try:
         for name in (*REPORTS, BEGUN):
             (folder / name).unlink(missing_ok=True)
-        # A link may lead to foreign files: its target must not be removed.
+        # A symbolic link may lead to files of others: its target must not be removed.
         logs = folder / LOGS
         for old in sorted(logs.iterdir()) if logs.is_dir() and not logs.is_symlink() else ():
             if _LOG.fullmatch(name := old.name) and old.is_file() and not old.is_symlink():
@@ -40,7 +40,7 @@ def clear(folder: Path) -> None:
 
 
 def make(folder: Path) -> None:
-    """Create the folder and write to it: a trial without a writable report is wasted."""
+    """Create the folder and write to it: without a writable report a trial is wasted."""
     proof = folder / ".writable"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """The pytest plugin: the marker, ordering, blocking, the outcome of each check, the exit code.
 
-Rule: a check that did not look is never a pass, and a check whose prerequisite did not pass does not run.
+Rule: a check that observed nothing is never a pass, and a check whose prerequisite did not pass does not run.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from seatrial.faults.actions import heaviest
 from seatrial.faults.catalogue import Fault
 
 KNOWN = pytest.StashKey[frozenset[str]]()  # the ids of all checks that were collected, selected or not
-ELSEWHERE = pytest.StashKey["Mapping[str, str]"]()  # the ids that this command does not run, and what runs them
-OWN_FAULTS = pytest.StashKey["Mapping[str, Fault]"]()  # those that checks of the user bring
-NAMED = pytest.StashKey[tuple[str, ...]]()  # the parts of this suite that the command line names
-BY_NODE = pytest.StashKey[frozenset[str]]()  # those that judge node by node
-DROPPED = pytest.StashKey[int]()  # how many of them do not run
+ELSEWHERE = pytest.StashKey["Mapping[str, str]"]()  # the ids that this command does not run -> the command that does
+OWN_FAULTS = pytest.StashKey["Mapping[str, Fault]"]()  # faults of the user's own checks
+NAMED = pytest.StashKey[tuple[str, ...]]()  # the parts of this suite that are named on the command line
+BY_NODE = pytest.StashKey[frozenset[str]]()  # ids of checks that judge node by node
+DROPPED = pytest.StashKey[int]()  # number of collected checks that do not run
 MARKERS = (
     "check(id, title, requires=(), unless_failed=(), faults=(), needs=(), tenant=False, by_node=False, by_pair=(), "
     "proven_by=(), last=False): declare a cluster check",
@@ -62,7 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers; take the reports of an earlier run away, so that none is taken for this one's."""
+    """Register the markers; remove the reports of an earlier run, so that they are not mistaken for this run's."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
     config.pluginmanager.register(_Interruption(), "seatrial-interruption")
@@ -93,11 +93,11 @@ def pytest_collection(session: pytest.Session) -> None:
     config.stash[NAMED] = tuple(a for a in ours if _place(config, a) != CHECKS)
     if ours:
         config.args = [*(a for a in config.args if a not in ours), str(CHECKS)]
-        config.pluginmanager.unregister(name="lfplugin-collwrapper")  # of --lf: it leaves files out that did not fail
+        config.pluginmanager.unregister(name="lfplugin-collwrapper")  # --lf leaves out files without failures
 
 
 def _named(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the items that the command line names, and those of the user's own files. Raises pytest.UsageError."""
+    """Return the items named on the command line, and those of the user's own files. Raises pytest.UsageError."""
     chosen = [item for item in items if not _is_ours(item.path)]
     for argument in config.stash[NAMED]:
         place, part = _place(config, argument), argument.partition("::")[2]
@@ -114,7 +114,7 @@ def _named(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]
 
 
 class _Choice:
-    """Registered after all other plugins, so that theirs choose within it: --lf, too."""
+    """The collection hook, registered last so that it wraps the hooks of other plugins, such as that of --lf."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
@@ -152,7 +152,7 @@ def _choose(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, 
 
 
 def _own_faults(paths: Iterable[Path]) -> Mapping[str, Fault]:
-    """Return the faults that users' checks bring. Raises pytest.UsageError."""
+    """Return the faults of the user's own checks. Raises pytest.UsageError."""
     theirs = {path for path in set(paths) if not path.is_relative_to(CHECKS)}
     if not theirs:
         return {}
@@ -165,14 +165,14 @@ def _own_faults(paths: Iterable[Path]) -> Mapping[str, Fault]:
 
 
 def _selection(config: pytest.Config) -> str:
-    """The selection of the run, in the user's own words if given; empty for a full one."""
+    """Return the selection of the run as the user typed it; empty for a full run."""
     get = config.getoption
     chosen = [f"-k {k}" for k in [get("keyword")] if k]
     chosen += [f"-m {m}" for m in [get("markexpr")] if m]
     chosen += [f"--check {c}" for c in get("--check")]
     for name in ("deselect", "ignore", "ignore_glob"):
         chosen += [f"--{name.replace('_', '-')} {value}" for value in get(name) or ()]
-    # A user's own program proves less than an acceptance.
+    # A user's own program proves less than the acceptance's collectives.
     chosen += [f"--command {shlex.quote(safe(c, 300))}" for c in [get("--command")] if c]
     chosen += [f"-o {o}" for o in get("override_ini") or () if o.startswith("python_")]
     chosen += [a for a in (*config.stash[NAMED], *config.args) if "::" in a or a.endswith(".py")]
@@ -185,32 +185,32 @@ def _selection(config: pytest.Config) -> str:
 
 
 class _Interruption:
-    """The effect of a signal on a run: the loop ends, the clean-up completes, and the record reports it."""
+    """The effect of a signal on a run: the test loop ends, the clean-up completes, the record reports the signal."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, Any]:
-        """Let signals interrupt the checks, and nothing else of the run."""
+        """Let signals interrupt checks only."""
         if session.config.getoption("collectonly") or not any(map(selection.declaration, session.items)):
             return (yield)
         ending = session.config.stash[ENDING] = signals.install()
         try:
             with ending.interruptible():
                 return (yield)
-        except KeyboardInterrupt:  # pytest would print where the program was: not what an operator wants to know
+        except KeyboardInterrupt:  # pytest would print the interrupted line of code, which does not help an operator
             if not ending.received:
                 raise
             return True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        """Begin no check after a signal, also where a library swallowed the exception."""
+        """Start no check after a signal, even if a library swallowed the exception."""
         if (ending := item.config.stash.get(ENDING, None)) is not None:
             ending.check()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> object:
-    """Open the session before the first check: usage errors are reported before any access."""
+    """Open the session before the first check: usage errors are reported before the cluster is accessed."""
     config = session.config
     if config.getoption("collectonly"):
         return None
@@ -220,7 +220,7 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         return None
     config.stash[ENDING].check()
     if session.testsfailed and not config.option.continue_on_collection_errors:
-        return None  # pytest refuses to continue after an error of collection: nothing is started for it
+        return None  # pytest stops after a collection error, so nothing is started
     progress = Progress(config)
     config.add_cleanup(progress.close)
     config.pluginmanager.register(progress, "seatrial-progress")
@@ -259,7 +259,7 @@ def pytest_runtestloop(session: pytest.Session) -> object:
 def _narrow(run: Run, config: pytest.Config) -> None:
     """Record the selection; reject a profile that requires an unknown check.
 
-    A check that --check names is required as well: others that passed are not an answer to what was asked.
+    A check named by --check is also required: passes of other checks do not replace it.
     """
     run.selection = _selection(config)
     run.scope = "partial" if run.selection else "full"
@@ -271,7 +271,7 @@ def _narrow(run: Run, config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Let a log say which check is judged."""
+    """Write the name of the current check to the log."""
     declared, opened = selection.declaration(item), item.config.stash.get(SESSION, None)
     if declared is None or opened is None:
         return (yield)
@@ -281,7 +281,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Block a check after a prerequisite that did not pass, and name that."""
+    """Block a check if a prerequisite did not pass, and name the prerequisite."""
     declared = selection.declaration(item)
     if declared is None:
         return
@@ -300,7 +300,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         said = [f"{n} ({results[n].outcome if n in results else 'was not run'})" for n in met.whole]
         raise Blocked("blocked by " + ", ".join(said))
     if met.nodes and declared.stage == "acceptance" and among is None:
-        opened.unfit = met.nodes  # the trial, which this check starts, keeps off them
+        opened.unfit = met.nodes  # the trial that this check starts avoids these nodes
         item.stash[EVIDENCE].note(f"the trial keeps off {'; '.join(withheld_in_words(met.nodes))}")
     elif met.nodes:
         item.stash[EVIDENCE].withhold(met.nodes)
@@ -308,26 +308,26 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         shown = f"; shown instead by {', '.join(declared.proven_by)}" if declared.proven_by else ""
         item.config.stash[RUN].not_seen.append(f"{declared.id} takes {hidden}{shown}")
         item.stash[HIDDEN] = declared.proven_by
-        pytest.skip(f"tenant: it takes {hidden}, which is not a tenant's to ask{shown}")
+        pytest.skip(f"tenant: it needs {hidden}, which a tenant cannot read{shown}")
 
 
 ENDING = pytest.StashKey[signals.Ending]()
 EVIDENCE = pytest.StashKey[Evidence]()
 BLOCKED = pytest.StashKey[tuple[str, ...]]()
-HIDDEN = pytest.StashKey[tuple[str, ...]]()  # for a check that a tenant cannot run: its substitutes
+HIDDEN = pytest.StashKey[tuple[str, ...]]()  # the substitutes of a check that a tenant cannot run
 SECONDS = pytest.StashKey[float]()
 
 
 @pytest.fixture
 def evidence(request: pytest.FixtureRequest) -> Evidence:
-    """The check's evidence; it is kept for every outcome."""
+    """Return the check's evidence, which is kept for every outcome."""
     collected = request.node.stash.get(EVIDENCE, None)
     return Evidence() if collected is None else collected
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Turn how the item ended into the result of the check, and keep it in the record."""
+    """Convert the item's outcome into the result of the check, and keep it in the record."""
     report = yield
     declared = selection.declaration(item)
     if declared is None:
@@ -342,7 +342,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.outcome, report.longrepr = "failed", str(error)
     outcome = _outcome(report, error)
     if outcome is Outcome.ERROR:
-        report.when = "setup"  # pytest, JUnit and pytest-html say 'error' for what failed before it could be judged
+        report.when = "setup"  # pytest, JUnit and pytest-html report 'error' for a failure before the assertion
     reason = (
         report.longrepr[2] if report.skipped and not isinstance(error, Blocked) else _where(item, call) + _reason(error)
     )
@@ -364,7 +364,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     )
     run = item.config.stash[RUN]
     if not run.goes_on:  # checks left to `job attach` are not results of this run
-        run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
+        run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown changes the verdict
         own = item.config.stash.get(OWN_FAULTS, {})
         run.results.append(_with_actions(result, own))
         _explain(run, result, own, gathered.advice, str(item.config.getoption("--command") or ""))
@@ -376,7 +376,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _where(item: pytest.Item, call: pytest.CallInfo[None]) -> str:
-    """Return 'FILE:LINE: ' of a bug in a user's check; '' for shipped checks."""
+    """Return 'FILE:LINE: ' for a bug in a user's check; '' for shipped checks."""
     known = (Blocked, CannotTell, AssertionError, ClusterError, pytest.skip.Exception)
     if call.excinfo is None or isinstance(call.excinfo.value, known) or _is_ours(item.path):
         return ""
@@ -385,14 +385,14 @@ def _where(item: pytest.Item, call: pytest.CallInfo[None]) -> str:
 
 
 def _reason(error: BaseException | None) -> str:
-    """The error that ended the check; other errors than ours are shown with their type."""
+    """Describe the error that ended the check; errors of other packages are shown with their type."""
     if error is None or isinstance(error, (Blocked, CannotTell, AssertionError, ClusterError)):
         return str(error or "")
     return f"{type(error).__name__}: {error}"
 
 
 def _with_actions(result: CheckResult, own: Mapping[str, Fault]) -> CheckResult:
-    """Give each failed finding what to do with its node: the heavier of its fault's action and its own."""
+    """Set the node action of each failed finding: the more severe one of its fault's action and its own."""
     if not any(finding.ok is False and finding.fault for finding in result.findings):
         return result
     from seatrial.faults.advice import FAULTS  # noqa: PLC0415 -- a healthy run reads no catalogue
@@ -409,10 +409,10 @@ def _with_actions(result: CheckResult, own: Mapping[str, Fault]) -> CheckResult:
 def _explain(
     run: Run, result: CheckResult, own: Mapping[str, Fault], advice: Mapping[str, Mapping[str, str]], command: str
 ) -> None:
-    """Put the catalogue entries of the faults into the record, their commands filled in for the first subject.
+    """Add the catalogue entries of the faults to the record, their commands filled in for the first subject.
 
-    ``advice``: by fault the more specific text than the entry's own; ``command``: the user's own program. Where a
-    command needs further nodes, they are some without a bad finding.
+    ``advice``: by fault, a more specific text than the entry's own; ``command``: the user's own program. If a command
+    needs further nodes, nodes without a bad finding are used.
     """
     if not result.faults:
         return
@@ -428,9 +428,9 @@ def _explain(
 
 
 def further_nodes(run: Run, result: CheckResult, subject: str) -> list[str]:
-    """Return nodes for a command next to the subject of a finding.
+    """Return further nodes for a command about a finding's subject.
 
-    For a leaf's uplink they are two behind it and two that are not.
+    For a leaf's uplink these are two nodes behind it and two others.
     """
     named = {finding.subject.partition(" ")[0] for finding in result.findings if finding.ok is not True}
     swept: RecordedSweep = run.sweep or {}
@@ -458,11 +458,11 @@ def _outcome(report: pytest.TestReport, error: BaseException | None) -> Outcome:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[None, Any, Any]:
-    """Decide and keep the verdict, then clean up: an interruption in between does not lose it."""
+    """Decide and record the verdict, then clean up: an interruption in between does not lose it."""
     opened = session.config.stash.get(SESSION, None)
     ending = session.config.stash.get(ENDING, None)
     if ending is not None:
-        ending.over()  # what comes now comes too late: record, exit code and terminal say the same
+        ending.over()  # later signals are ignored: record, exit code and terminal must agree
     run = session.config.stash.get(RUN, None)
     interrupted = ending.received if ending is not None else ""
     if run is None and interrupted:

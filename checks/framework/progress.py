@@ -1,7 +1,7 @@
 """Progress of long work: one live line on a terminal; otherwise a line every 15 s.
 
-It says what is done now, for how long, about how long still, and the bandwidth of each collective as it is measured. A
-step reports itself by a call; what reports nothing, such as the reading of nodes, is named by ``doing``.
+It shows the current action, its duration, the estimated remaining time, and the bandwidth of each completed collective.
+A step reports itself by a call; ``doing`` names actions that report nothing, such as the listing of nodes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import pytest
 from jobs.cluster.redact import redact
 
 QUIET = -2
-"""Verbosity of test cases up to which a run prints one line (-q)."""
+"""The highest verbosity of test cases at which a run prints one line (-q)."""
 EVERY_S = 15.0
-"""Seconds between two lines in a log: CI systems take a job that says nothing for minutes as hanging."""
+"""Seconds between two lines in a log: CI systems terminate jobs without output for minutes."""
 
 
 TICK_S = 1.0
-"""Seconds after which a terminal shows the time anew."""
+"""Seconds after which a terminal refreshes the elapsed time."""
 _NOTHING = re.compile(r", 0 (?:at fault|suspects)|(?<= pairs) tested")
-"""Parts of a sweep's progress (jobs/pod/stages/planner.py) that one line for all of it omits."""
+"""Parts of a sweep's progress (jobs/pod/stages/planner.py) that the single line for the whole sweep omits."""
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _COLLECTIVE = re.compile(r"rank 0: collective\.([\w.-]+)(?P<late>;.*)?", re.DOTALL)
 _MEASURED = re.compile(r"rank 0: collective\.([\w.-]+): (\d{1,9}) (\w+) ([\d.]{1,12}) GB/s")
@@ -36,23 +36,23 @@ _MEASURED = re.compile(r"rank 0: collective\.([\w.-]+): (\d{1,9}) (\w+) ([\d.]{1
 
 
 class Progress:
-    """Call it with the current action, from any thread; ``close`` it when the run is over."""
+    """Call it with the current action, from any thread; ``close`` it at the end of the run."""
 
     def __init__(self, config: pytest.Config, every_s: float = EVERY_S, tick_s: float = TICK_S) -> None:
         self._terminal: Any = config.pluginmanager.getplugin("terminalreporter")
         self._capture: Any = config.pluginmanager.getplugin("capturemanager")
-        self._lock = threading.RLock()  # the threads that follow logs report their progress, too
+        self._lock = threading.RLock()  # the threads that follow logs also report progress
         self._began = time.monotonic()
         self._last, self._since = "starting", self._began
         self._planned: Sequence[str] = ()
         self._floors: Mapping[str, Mapping[int, float]] = {}
-        self._begun: dict[str, float] = {}  # collective -> when it began
-        self._measured: list[str] = []  # since the last line
+        self._begun: dict[str, float] = {}  # collective -> its start time
+        self._measured: list[str] = []  # time of the last line
         self._drawn = False
         self._closed = threading.Event()
         self._reminder: threading.Thread | None = None
         quiet = config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES) <= QUIET
-        quiet = quiet or config.getoption("--print-manifests")  # a stream of YAML and nothing else
+        quiet = quiet or config.getoption("--print-manifests")  # the output is a YAML stream and nothing else
         self._live = self._terminal is not None and bool(self._terminal.isatty) and not quiet
         self._every_s = tick_s if self._live else every_s
         if self._terminal is not None and not quiet:
@@ -60,7 +60,7 @@ class Progress:
             self._reminder.start()
 
     def expect(self, collectives: Sequence[str], floors: Mapping[str, Mapping[int, float]]) -> None:
-        """Take in which collectives will run, in their order, and their floors in GB/s by size in bytes."""
+        """Set the collectives that will run, in order, and their floors in GB/s by size in bytes."""
         self._planned, self._floors = tuple(collectives), floors
 
     def __call__(self, text: str) -> None:
@@ -76,7 +76,7 @@ class Progress:
             self._draw()
 
     def note(self, text: str) -> None:
-        """Write a line that stays."""
+        """Write a permanent line."""
         if self._reminder is not None:
             with self._lock, self._written():
                 self._clear()
@@ -87,7 +87,7 @@ class Progress:
         self._last, self._since = redact(text), time.monotonic()
 
     def _step(self, text: str) -> str:
-        """Write a collective as which of how many it is."""
+        """Format a collective with its number and the total."""
         collective = _COLLECTIVE.fullmatch(text)
         if collective is None:
             return text.removeprefix("rank 0: ") if text.startswith("rank 0: sweep: ") else text
@@ -97,9 +97,9 @@ class Progress:
         return f"{name}{place}{collective['late'] or ''}"
 
     def _left(self) -> str:
-        """Say about how long the collectives still take: as long each as those did that have ended; '' before."""
+        """Estimate the remaining time of the collectives from the completed ones; '' before the first ends."""
         begun = [self._begun[name] for name in self._planned if name in self._begun]
-        if len(begun) < 2:  # none has ended: one has when the next begins
+        if len(begun) < 2:  # the end of a collective is known when the next one begins
             return ""
         each = (begun[-1] - begun[0]) / (len(begun) - 1)
         left = each * (len(self._planned) - len(begun) + 1) - (time.monotonic() - begun[-1])
@@ -107,7 +107,7 @@ class Progress:
 
     @contextlib.contextmanager
     def doing(self, what: str) -> Iterator[None]:
-        """Name the action of this block, which reports none itself."""
+        """Show an action for this block, which does not report progress itself."""
         before = self._last, self._since
         self._set(what)
         try:
@@ -116,7 +116,7 @@ class Progress:
             self._last, self._since = before
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Stop all output."""
         self._closed.set()
         if self._reminder is not None:
             self._reminder.join()
@@ -148,7 +148,7 @@ class Progress:
                 self._terminal.write_line(f"  · {'; '.join(filter(None, said))}", light=True)
 
     def _draw(self) -> None:
-        """Write the line anew, within the terminal's width and with whole words."""
+        """Rewrite the line, within the terminal's width and without cutting words."""
         with self._lock, self._written():
             if self._closed.is_set():
                 return
@@ -170,7 +170,7 @@ class Progress:
             self._drawn = False
 
     def _flush(self) -> None:
-        """Show a line that does not end yet."""
+        """Show a line that is still unfinished."""
         self._terminal.flush()
 
     def _written(self) -> contextlib.AbstractContextManager[object]:
@@ -178,12 +178,12 @@ class Progress:
 
 
 def _figure(rate: str) -> str:
-    """Write a rate with three digits at most before the point, and one behind it where it is below 100."""
+    """Format a rate with at most three digits before the point, and one decimal below 100."""
     return rate.partition(".")[0] if len(rate.partition(".")[0]) > 2 else rate
 
 
 def _fitting(width: int, text: str, rest: Sequence[str]) -> str:
-    """Join a text and its details within the width: whole words, the time is dropped first."""
+    """Join a text and its details within the width: words are not cut, and the time is dropped first."""
     elapsed, left, *measured = rest
     for more in ((elapsed, left, *measured), (left, *measured), (elapsed, *measured), (elapsed, left), (elapsed,)):
         line = " · ".join(filter(None, (text, *more)))

@@ -1,4 +1,4 @@
-"""Selects and orders the checks: prerequisites first; deselected but required ones are added."""
+"""Selection and order of the checks: prerequisites first; deselected but required ones are added."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ CHECKS = Path(__file__).resolve().parents[1]
 STAGES = ("preflight", "acceptance")
 _COMMANDS = {"preflight": "preflight", "acceptance": "accept"}
 _OPTIONS = {"training": " --training", "cpu": " --profile cpu-gloo"}
-"""By marker: what a command needs to run a check that has it."""
+"""By marker: what a command must offer to run a check with this marker."""
 OF_GPUS = frozenset(
     ("nodes.gpu", "gpu", "stack", "drains", "runtime", "rdma", "topology", "nccl", "training", "sweep", "observability")
 )
-"""Checks, and families of them, that a profile without GPUs leaves out for that stated reason; ``cpu`` takes their
-place."""
+"""Checks and families that a profile without GPUs leaves out, with this reason; ``cpu`` replaces them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,21 +28,21 @@ class Declaration:
     id: str
     title: str
     stage: str
-    requires: tuple[str, ...]  # must have passed, or been skipped for a reason
-    unless_failed: tuple[str, ...]  # may be unknown (a tenant cannot list nodes), but must not have found a fault
+    requires: tuple[str, ...]  # must have passed, or been skipped for a stated reason
+    unless_failed: tuple[str, ...]  # may be unknown (a tenant cannot list nodes), but must not have failed
     faults: tuple[str, ...]
     doc: str
     needs: tuple[str, ...] = ()  # keys of rules.rights.NEEDS: the API resources that it reads
-    tenant: bool = False  # runs for a tenant, too: it then shows the view of a tenant
-    by_node: bool = False  # judges node by node: a node where a prerequisite does not hold is left out, not the check
-    by_pair: tuple[str, ...] = ()  # of requires: where a pair of nodes did not hold there, that pair is left out
+    tenant: bool = False  # also runs for a tenant, with the tenant's view
+    by_node: bool = False  # judges node by node: only nodes where a prerequisite failed are left out
+    by_pair: tuple[str, ...] = ()  # subset of requires: a pair of nodes that failed there is left out
     proven_by: tuple[str, ...] = ()  # the checks that prove the same for a tenant, from inside the trial's pods
-    own: bool = False  # a user's: its file is not this suite's
+    own: bool = False  # a user's own check: its file is not part of this suite
     last: bool = False  # runs after all other checks of any stage: a trial, if there was one, proves the same
 
     @property
     def of_gpus(self) -> bool:
-        """Whether it is about GPUs, their software or their fabric: nothing that a trial on CPUs could show."""
+        """Whether it is about GPUs, their software or their fabric, which a trial on CPUs cannot test."""
         return not OF_GPUS.isdisjoint((self.id, self.id.partition(".")[0]))
 
 
@@ -51,7 +50,7 @@ _DECLARED = pytest.StashKey[Declaration | None]()
 
 
 def declaration(item: pytest.Item) -> Declaration | None:
-    """Return the item's declaration, or None for an ordinary test; its markers are read once."""
+    """Return the item's declaration, or None for an ordinary test; its markers are read only once."""
     if _DECLARED not in item.stash:
         item.stash[_DECLARED] = _declared(item)
     return item.stash[_DECLARED]
@@ -85,7 +84,7 @@ def _declared(item: pytest.Item) -> Declaration | None:
 def order(selected: list[pytest.Item], collected: list[pytest.Item]) -> list[pytest.Item]:
     """Return the selected checks and their prerequisites in order, preflight first.
 
-    Raises pytest.UsageError when checks require each other in a circle or share an id.
+    Raises pytest.UsageError if checks require each other in a cycle or share an id.
     """
     by_id: dict[str, pytest.Item] = {}
     for item in collected:
@@ -114,10 +113,9 @@ def order(selected: list[pytest.Item], collected: list[pytest.Item]) -> list[pyt
 
 
 def of_command(items: list[pytest.Item], *, sweeps: bool, trains: bool, cpus: bool) -> list[pytest.Item]:
-    """Return the checks of `seatrial sweep`, or those of all other commands; preflight's belong to both.
+    """Return the checks of `seatrial sweep`, or those of all other commands; preflight checks belong to both.
 
-    Those of training steps belong to neither without --training, those of CPUs not where there are GPUs: they are as if
-    they were not there.
+    Checks of training steps are dropped without --training, and checks of CPUs where there are GPUs.
     """
 
     def belongs(item: pytest.Item) -> bool:
@@ -131,7 +129,7 @@ def of_command(items: list[pytest.Item], *, sweeps: bool, trains: bool, cpus: bo
 
 
 def asks_for_trial(config: pytest.Config) -> bool:
-    """Return whether the command line is about a cluster: then a session without a check must not end as a success."""
+    """Return whether the command line accesses a cluster: a session without a check must then not succeed."""
     named = ("--kubeconfig", "--context", "--namespace", "--profile", "--nodes", "--image", "--out", "--check")
     return str(config.getoption("--cluster")) != "kubeconfig" or any(config.getoption(name) for name in named)
 
@@ -148,15 +146,15 @@ def elsewhere(everything: Iterable[pytest.Item], known: frozenset[str]) -> dict[
 
 
 def pick(ids: Iterable[str], collected: list[pytest.Item], commands: Mapping[str, str]) -> list[pytest.Item]:
-    """Return the checks with these ids; an unknown one is a usage error with the nearest id, or its command."""
+    """Return the checks with these ids; an unknown id is a usage error that names the nearest id, or its command."""
     by_id = {d.id: i for i in collected if (d := declaration(i))}
     return [by_id[one_of(check_id, by_id, "check", commands)] for check_id in ids]
 
 
 def one_of(word: str, choices: Iterable[str], kind: str, commands: Mapping[str, str] | None = None) -> str:
-    """Return the word if it is one of those known, else raise a usage error with the nearest right one.
+    """Return a known word unchanged, else raise a usage error with the nearest valid one.
 
-    One of ``commands`` is right elsewhere: the error says with which command.
+    If the word belongs to another of the ``commands``, the error names that command.
     """
     choices = sorted(choices)
     if word in choices:

@@ -41,26 +41,26 @@ from reports.schema import Cluster
 from seatrial.faults.catalogue import OwnFaultsError
 
 RUN_ID = "SEATRIAL_RUN_ID"
-"""A variable that names the run, for who starts one and must know it before it reports; no two runs may share it."""
+"""The environment variable that sets the run's id, for a caller that must know it in advance; ids must be unique."""
 SIMULATED_SERVER = "seatrial-sim"
 """The Server header by which the embedded cluster identifies itself, on any connection."""
 GANG_S = 15.0
-"""Seconds for which a job that cannot fit is left in its queue: some rounds of any scheduler."""
+"""Seconds for which a job that cannot fit is left in its queue: enough for several scheduling rounds."""
 SIMULATED_DEADLINES = {"start_s": 20, "queue_s": 20, "dns_s": 20, "port_s": 6, "collective_s": 15, "probe_s": 90}
-"""Seconds. Simulated hardware answers at once, so a rehearsed fault need not be waited for as long as a real one."""
+"""Deadlines in seconds. Simulated hardware responds at once, so they are shorter than those of a real cluster."""
 SIMULATED_NETWORK_S = 0.05
-"""Seconds of TCP between two pods: their network is this machine. What seems slow is measured for longer."""
+"""Seconds of TCP between two pods, which share this machine's network. A seemingly slow pair is measured for longer."""
 
 
 SWEEP_REQUIRED = ("rights.run", "sweep.ran", "sweep.nodes", "sweep.links")
-"""Of a sweep: whatever a profile requires of a trial, it does not run."""
+"""The checks that a sweep requires, instead of those that a profile requires of a trial."""
 
 
 SIMULATED_FACTS = ("scenario", "platform", "network", "lost", "api_faults")
 
 
 class Session:
-    """Everything that outlives a single check; opened before the first one, closed after the last."""
+    """The state that outlives a single check; opened before the first check, closed after the last."""
 
     def __init__(self, options: Options, progress: Progress) -> None:
         self.options = options
@@ -74,24 +74,24 @@ class Session:
         self.profile = Profile()
         self.simulation: Simulation | None = None
         self.earlier: Earlier | None = None  # the sweep that this one continues with
-        self.needs: frozenset[str] = frozenset()  # of the checks that were selected: what they ask the API for
+        self.needs: frozenset[str] = frozenset()  # of the selected checks: the API resources that they read
         self.recorders: list[Recorder] = []
-        self.nodes: set[str] = set()  # all that a finding may name
-        self.trial_nodes: set[str] = set()  # those that the trial ran on, once it did
+        self.nodes: set[str] = set()  # all nodes that a finding may name
+        self.trial_nodes: set[str] = set()  # the nodes that the trial ran on
         self.unfit: Mapping[str, tuple[str, ...]] = {}  # node -> the checks that keep the trial off it
-        self.creates = False  # a trial is among the checks that were selected
+        self.creates = False  # whether a trial is among the selected checks
         self._cleared = False
         self.leases_watched = False  # the remaining trials in this namespace have a live runner
         self._kube: Kube | None = None
         self.selected: tuple[str, ...] = ()  # the ids of all checks of this run, in their order
-        self.begun: Begun | None = None  # what the run left that this one continues with
+        self.begun: Begun | None = None  # the state stored by the run that this one continues
         self.began = time.monotonic()
 
     def open(self, cwd: Any) -> None:
         """Read the profile, start the simulated cluster if one is requested, read the kubeconfig.
 
-        The cluster is requested the nodes that --on names, and for nothing else. Raises pytest.UsageError for what the
-        user got wrong, before anything else happens.
+        Of the cluster only the nodes named by --on are read. Raises pytest.UsageError for wrong user input, before
+        anything else happens.
         """
         profile = self.options.profile
         selection.one_of(self.options.cluster.partition(":")[0], ("kubeconfig", "sim"), "kind of cluster")
@@ -111,7 +111,7 @@ class Session:
 
                 self.simulation = Simulation(self.options.scenario, cwd)
                 platform = self.simulation.facts["platform"]
-                if not profile and platform in profile_names():  # of a user's own platform only --profile knows more
+                if not profile and platform in profile_names():  # only --profile knows more about a user's own platform
                     self.profile = load_profile(platform)
             self._kube = Kube.connect(
                 kubeconfig=self.simulation.kubeconfig if self.simulation else self.options.kubeconfig,
@@ -120,7 +120,7 @@ class Session:
             )
         except (ProfileError, OwnFaultsError, ConfigError) as error:
             raise pytest.UsageError(str(error)) from error
-        gc.freeze()  # what was imported stays: no collection, of which pytest makes two at its end, looks at it again
+        gc.freeze()  # imported modules stay: the two garbage collections at pytest's end can skip them
         if self.options.on and not self.options.attach:  # the attaching user named them before
             asked = not (self.options.print_manifests or self.tenant)
             refuse_unknown(self.options.on, self.kube if asked else None, cwd)
@@ -137,13 +137,13 @@ class Session:
     def _describe(self) -> None:
         """Record the target and the scope of the run."""
         self.run.tenant, self.run.cpu_only = self.tenant, self.profile.gpu.none
-        # A sweep is of all nodes, unless some are named.
+        # A sweep covers all nodes unless --on names some.
         named = self.options.on or self.options.trial_on
         self.run.asks_all = self.options.all_nodes or (self.options.sweep and not named)
         self.run.seatrial = version()
         self.run.profile, self.run.profile_digest = self.profile.name, self.profile.digest
         self.run.required = SWEEP_REQUIRED if self.options.sweep else tuple(self.profile.required)
-        if self.options.command:  # NCCL chooses the algorithm of a program that does not
+        if self.options.command:  # for a program that does not choose an algorithm, NCCL does
             swapped = {"nccl.bandwidth-ring": "nccl.bandwidth-default"}
             self.run.required = tuple(dict.fromkeys(swapped.get(each, each) for each in self.run.required))
         self.run.cluster = {"server": self.kube.server, "ca": self.kube.authority, "namespace": self.kube.namespace}
@@ -169,7 +169,7 @@ class Session:
         of_gpus = {
             "a sweep measures GPUs": self.options.sweep,
             "--training trains on GPUs": self.options.training,
-            "--command is judged by what NCCL prints of GPUs": self.options.command,
+            "--command is judged by NCCL's log about GPUs": self.options.command,
         }
         for what in [what for what, asked in of_gpus.items() if asked and self.profile.gpu.none]:
             raise SpecError(f"{what}, and profile {self.profile.name} has none (gpu.per_node: 0)")
@@ -188,18 +188,18 @@ class Session:
         return replace(spec, deadlines=Deadlines(**SIMULATED_DEADLINES), network=network)
 
     def gang_spec(self, spec: TrialSpec, nodes: int) -> TrialSpec:
-        """The same trial with more pods than can fit, for seconds only; with its own run id."""
+        """Return the same trial with its own run id and more pods than can fit; it runs for seconds only."""
         waits = min(spec.deadlines.queue_s, GANG_S)
         short = Deadlines(queue_s=waits, start_s=waits, probe_s=spec.deadlines.probe_s)
         return replace(spec, nodes=nodes, run_id=new_run_id(), deadlines=short)
 
     @property
     def tenant(self) -> bool:
-        """Whether to judge with the rights of one namespace, because the user or the profile says so."""
+        """Whether to judge with the permissions of one namespace, as set by the user or the profile."""
         return self.options.tenant or self.profile.tenant
 
     def manifests(self) -> str:
-        """The objects that the trial would create, as YAML."""
+        """Return the objects that the trial would create, as YAML."""
         from jobs.trial import manifests  # noqa: PLC0415 -- only --print-manifests needs them here
         from jobs.trial.launch_stack import as_served  # noqa: PLC0415
         from jobs.trial.payload import files  # noqa: PLC0415
@@ -217,7 +217,7 @@ class Session:
 
     @property
     def kube(self) -> Kube:
-        """The connection to the cluster under test."""
+        """Return the connection to the cluster under test."""
         if self._kube is None:
             raise RuntimeError("the session was not opened")
         return self._kube
@@ -238,7 +238,7 @@ class Session:
     def clear(self) -> None:
         """Delete leftovers of killed runs, once and before GPUs are counted; only in a run that creates objects.
 
-        What cannot be looked at is left to the checks, which say why.
+        If leftovers cannot be listed, the checks report why.
         """
         if not self.creates or self._cleared or self.begun:
             return
@@ -252,16 +252,16 @@ class Session:
     def keep(self) -> None:
         """Write the record before the clean-up, which takes minutes where a node is gone; `close` completes it."""
         if self._kube is not None and self._kube.software == SIMULATED_SERVER:
-            self.run.simulated = True  # a served lab, met through its kubeconfig
+            self.run.simulated = True  # a lab that runs as a server, accessed through its kubeconfig
         self.run.seconds = time.monotonic() - self.began
         if self.options.out is None or not self.ledger.open:
             return
         left = [f"{what}: not deleted before the run ended" for what in self.ledger.open]
-        with contextlib.suppress(OSError):  # at the end a report that cannot be written is said
+        with contextlib.suppress(OSError):  # a report that cannot be written is reported at the end
             write_json(replace(self.run, leftovers=self.run.leftovers + left), self.options.out / "report.json")
 
     def close(self) -> None:
-        """Delete created objects, record failures, end the simulated cluster; bounded by deadlines."""
+        """Delete created objects, record failures, stop the simulated cluster; bounded by deadlines."""
         self.run.leftovers += self.ledger.unwind()
         if self.simulation is not None:
             self.simulation.close()
@@ -269,4 +269,4 @@ class Session:
 
 
 SESSION = pytest.StashKey[Session]()
-"""The key of a run's session in pytest's stash, from just before the first check."""
+"""The key of a run's session in pytest's stash, set just before the first check."""

@@ -1,7 +1,7 @@
-"""The signals that end a run: noted at any moment, raised as KeyboardInterrupt where that unwinds safely.
+"""The signals that end a run: noted at any time, raised as KeyboardInterrupt only where the run can unwind safely.
 
-Start-up, clean-up and the writing of reports are short and bounded: there a signal is noted and acted on afterwards. A
-run takes its first signal for its end, however many follow.
+Start-up, clean-up and report writing are short and bounded: a signal received there is acted on afterwards. The first
+signal ends the run; later ones are ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INTERRUPTED = 2
 
 
 class Ending:
-    """The handler of all signals to end; ``received`` names the first that came, '' before."""
+    """The handler of all terminating signals; ``received`` names the first one received, '' before."""
 
     def __init__(self) -> None:
         self.received = ""
@@ -34,7 +34,7 @@ class Ending:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let signals raise KeyboardInterrupt in this block; `check` reports an earlier one."""
+        """Let signals raise KeyboardInterrupt in this block; `check` raises for an earlier one."""
         try:
             self._raises = True
             yield
@@ -42,7 +42,7 @@ class Ending:
             self._raises = False
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal came, even if it was caught elsewhere."""
+        """Raise KeyboardInterrupt if a signal was received, even if it was caught elsewhere."""
         if self.received:
             raise KeyboardInterrupt(f"received {self.received}")
 
@@ -53,7 +53,7 @@ class Ending:
 
 
 def install() -> Ending:
-    """Install handlers for the ending signals, once in a process; those ignored by ``nohup`` stay ignored."""
+    """Install handlers for the terminating signals, once per process; those ignored by ``nohup`` stay ignored."""
     handler = signal.getsignal(signal.SIGTERM)
     if isinstance(handler, Ending):
         return handler
@@ -66,8 +66,8 @@ def install() -> Ending:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Turn the signals to end into KeyboardInterrupt in this block, for commands that have nothing to clean up."""
-    if threading.current_thread() is not threading.main_thread():  # Python cannot install handlers there
+    """Turn terminating signals into KeyboardInterrupt in this block, for commands that have nothing to clean up."""
+    if threading.current_thread() is not threading.main_thread():  # Python can install handlers in the main thread only
         yield
         return
     before = {number: signal.getsignal(number) for number in NUMBERS}
@@ -83,7 +83,7 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def child(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that cleans up after itself, and pass signals to end on to it; it never outlives the block."""
+    """Start a process that cleans up after itself, and forward signals to it; it never outlives the block."""
     early: list[int] = []
     started: list[subprocess.Popen[bytes]] = []
 

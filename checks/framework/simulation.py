@@ -20,7 +20,7 @@ from jobs.cluster.client.errors import ConfigError
 from reports.schema import Cluster
 
 START_DEADLINE_S = 60.0
-"""Far above the second that it takes: two busy cores must not make a run inconclusive."""
+"""Start timeout in seconds, far above the usual second: a busy two-core machine must not make a run inconclusive."""
 ROOT = Path(__file__).resolve().parents[2]
 MISSING = "the simulated cluster is not installed: pip install 'seatrial[lab]' (in a clone: pip install . ./lab)"
 
@@ -28,7 +28,7 @@ MISSING = "the simulated cluster is not installed: pip install 'seatrial[lab]' (
 def lab_package() -> tuple[str, Path]:
     """Return the name of the embedded cluster's package and the folder to import it from.
 
-    That is `lab` in a clone, else `seatrial_lab`. Raises pytest.UsageError in one line where neither is there.
+    That is `lab` in a clone, else `seatrial_lab`. Raises pytest.UsageError in one line if neither is installed.
     """
     if (ROOT / "lab" / "__init__.py").is_file():
         return "lab", ROOT
@@ -39,9 +39,9 @@ def lab_package() -> tuple[str, Path]:
 
 
 class Asked(TypedDict):
-    """A scenario's requirements on a run that shows its fault."""
+    """The options that a scenario needs to show its fault."""
 
-    profile: bool  # one of its own
+    profile: bool  # a user's own scenario
     options: list[str]
 
 
@@ -63,7 +63,8 @@ class Simulation:
             "--until-stdin-closes",
         ]
         path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-        # Its own session: Ctrl-C reaches this process alone, which first cleans up in the cluster and then ends it.
+        # In its own session, so that Ctrl-C reaches only this process, which cleans up in the cluster and then stops
+        # it.
         self._process = subprocess.Popen(
             command,
             cwd=cwd,
@@ -90,14 +91,14 @@ class Simulation:
             self.asked: Asked = ready.pop("run", {"profile": False, "options": []})
             facts: Cluster = ready
             return facts
-        code = self._process.wait(timeout=START_DEADLINE_S)  # it closed its output: it is ending
+        code = self._process.wait(timeout=START_DEADLINE_S)  # it closed its output: it is terminating
         said = self._process.stderr.read().strip().splitlines()
         if code == pytest.ExitCode.USAGE_ERROR and said:
             raise pytest.UsageError(said[-1].removeprefix("seatrial sim: "))
         raise RuntimeError(f"the simulated cluster ended with exit code {code}: {' | '.join(said[-3:])}")
 
     def lacks(self, arguments: Sequence[str]) -> str:
-        """Name the scenario's options that these arguments lack; '' if there are none."""
+        """Name the options that a scenario requires and these arguments lack; '' if there are none."""
         run = self.asked
         lacking = ["its own profile"] * (run["profile"] and not any(a.startswith("--profile") for a in arguments))
         lacking += [option for option in run["options"] if option not in arguments]
@@ -105,7 +106,7 @@ class Simulation:
         return f"{scenario} is meant to run with {' '.join(lacking)}: seatrial rehearse {scenario}" if lacking else ""
 
     def close(self) -> None:
-        """End the cluster and everything that runs in it."""
+        """Stop the cluster and everything that runs in it."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -121,9 +122,9 @@ class Simulation:
 
 @contextlib.contextmanager
 def simulated(scenario: str) -> Iterator[Simulation]:
-    """Serve a scenario while the block lasts, for commands that are not pytest run.
+    """Serve a scenario for the duration of the block, for commands that are not a pytest run.
 
-    Raises ConfigError in one line for a scenario that cannot be played.
+    Raises ConfigError in one line for a scenario that cannot be served.
     """
     try:
         made = Simulation(scenario or "healthy", Path.cwd())

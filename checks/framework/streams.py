@@ -1,7 +1,7 @@
 """Standard output and standard error of a command: any encoding, closed, on a full disk, a pipe without a reader.
 
-Failed writes never end a run before its clean-up and report. An exit code of 0 is not given for
-output that was lost: it would be a pass without a readable report.
+Failed writes never end a run before its clean-up and report. The exit code is not 0 if output was lost: that would be a
+pass without a readable report.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 INTERNAL = 3
 """pytest's exit code for an error of the program itself."""
 BROKEN_PIPE = 141
-"""128 + SIGPIPE: a shell's exit code of a program without a reader, as `seatrial checks | head -1`."""
+"""128 + SIGPIPE: a shell's exit code for a program whose pipe was closed, as in `seatrial checks | head -1`."""
 PLAIN = {"·": "-", "…": "...", "→": "->", "←": "<-", "≥": ">=", "≤": "<=", "±": "+-", "\u00d7": "x", "µ": "u"}
-"""Characters of our own texts, for terminals that support ASCII only."""
+"""ASCII replacements of the characters in our own texts, for terminals that support ASCII only."""
 ERRORS = "seatrial-plain"
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """Write characters outside an encoding as ASCII: our own signs as replacements, all others as escapes."""
+    """Encode characters outside an encoding as ASCII: replacements for our own characters, escapes for all others."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]
@@ -36,19 +36,19 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def begins(scenario: str) -> str:
-    """Return the first steps of a run on the embedded cluster."""
+    """Return the commands of a first run on the embedded cluster."""
     return f"starting the embedded cluster ({scenario})"
 
 
 class Tolerant(io.FileIO):
-    """A file descriptor that takes all that is written: after the first failure the rest goes nowhere."""
+    """A file descriptor that accepts all writes: output after the first failure is discarded."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number, "w", closefd=False)
         self.failed: OSError | None = None
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write, or remember why that did not work."""
+        """Write the bytes, or store the error."""
         if self.failed is None:
             try:
                 return super().write(data) or 0
@@ -68,7 +68,7 @@ class Output:
     def code(self, code: int, *, reported: bool = False) -> int:
         """Return the exit code: that of the command, unless it is 0 and its output was lost.
 
-        ``reported``: the command leaves its result in a folder, too, which is whole.
+        ``reported``: the command also writes its result to a folder, which is complete.
         """
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
@@ -86,7 +86,7 @@ class Output:
 
 @contextlib.contextmanager
 def tolerant() -> Iterator[Output]:
-    """Make this process's own streams tolerant; streams that a caller put in their place are left alone."""
+    """Make this process's own streams tolerant; streams that a caller replaced are left unchanged."""
     output = Output()
     _fill()
     before = sys.stdout, sys.stderr
@@ -118,15 +118,16 @@ def tolerant() -> Iterator[Output]:
 
 
 def _fill() -> None:
-    """Open closed ones of the descriptors 0, 1 and 2: the next file or socket would take its place, and its output.
+    """Open those of the descriptors 0, 1 and 2 that are closed: the next file or socket would take that number.
 
-    Python has no stream for one that was closed when it started, not even in ``sys.__stdout__``, which pytest asks.
+    Python has no stream for a descriptor that was closed at its start, not even in ``sys.__stdout__``, which pytest
+    uses.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
         if getattr(sys, f"__{name}__") is None:
             stream = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
             setattr(sys, f"__{name}__", stream)

@@ -1,4 +1,4 @@
-"""Runs the job of a sweep over the free nodes of a pool, and judges its coordinator's log."""
+"""The run of a sweep over the free nodes of a pool, and the judgement of its coordinator's log."""
 
 from __future__ import annotations
 
@@ -41,10 +41,9 @@ from reports.record import Run, read_json
 from reports.schema import Record, RecordedSweep, RecordError
 
 OLDEST = datetime.timedelta(hours=24)
-"""How long ago rounds may have ended that a sweep goes on with: what a node did the day before is not proof of
-today."""
+"""Maximum age of the rounds that a sweep continues: results of the day before do not prove a node today."""
 CLOCKS = datetime.timedelta(minutes=10)
-"""By how much the clock of the machine that wrote a record may be ahead of this one's."""
+"""Maximum clock skew between the machine that wrote a record and this one."""
 
 
 def run_sweep(
@@ -60,14 +59,14 @@ def run_sweep(
 ) -> Swept:
     """Run the sweep; `begin` is called with its start parameters: GPUs per node, image, boot ids, rounds so far.
 
-    Raises Blocked where no node is free for it, or `earlier` is of nodes with other GPUs.
+    Raises Blocked if no node is free, or if the nodes of `earlier` have other GPUs.
     """
     boots = {node.name: node.boot for node in cluster.nodes} if cluster else {}
     if earlier:
         earlier = _of_today(earlier, spec, boots)
-    if earlier and options.training:  # how nodes trained alone is in no record: they are tested alone anew
+    if earlier and options.training:  # no record holds the nodes' own training results: they are tested alone again
         earlier = replace(earlier, history=[_in_pairs(done) for done in earlier.history])
-    if earlier and earlier.undiagnosed:  # nor is it how DCGM judged them
+    if earlier and earlier.undiagnosed:  # nor the results of DCGM's diagnostics
         if spec.dcgm is None:
             raise Blocked(f"run {earlier.run_id} has nodes that DCGM's diagnostics do not prove: resume it with them")
         earlier = replace(earlier, history=[_in_pairs(done, earlier.undiagnosed) for done in earlier.history])
@@ -101,8 +100,8 @@ class _Chosen:
     """The nodes of a sweep."""
 
     free: tuple[str, ...]
-    busy: tuple[str, ...] = ()  # tested if they become free meanwhile
-    left: Mapping[str, str] = field(default_factory=dict)  # nodes that are left alone, and why
+    busy: tuple[str, ...] = ()  # tested if they become free in time
+    left: Mapping[str, str] = field(default_factory=dict)  # excluded nodes, and why
     leaves: Mapping[str, str] = field(default_factory=dict)
     unlabelled: tuple[str, ...] = ()  # nodes without the label that names their leaf
 
@@ -115,17 +114,17 @@ def _chosen(
     options: Options,
     unfit: Mapping[str, tuple[str, ...]],
 ) -> _Chosen:
-    """Choose the nodes. Raises Blocked where none is free."""
-    if "nodes" in cluster.not_seen:  # a tenant: who is free only the scheduler knows
+    """Choose the nodes. Raises Blocked if none is free."""
+    if "nodes" in cluster.not_seen:  # a tenant: only the scheduler knows which nodes are free
         if not options.on:
-            raise Blocked("the nodes are not ours to see: name those to sweep with --on NODE,NODE")
+            raise Blocked("the nodes are not visible to this account: name those to sweep with --on NODE,NODE")
         return _Chosen(tuple(dict.fromkeys(options.on)))
     rest = rooms(cluster, pool.nodes, spec, pool.parts)
     left = {room.node: room.observed for room in rest if room.fault}
-    left |= {node: f"kept out by {', '.join(names)}" for node, names in unfit.items()}
+    left |= {node: f"excluded by {', '.join(names)}" for node, names in unfit.items()}
     known = {room.node for room in rest}
     nodes = [node for node in pool.nodes if node.name in known and node.name not in left]
-    if only := {name: place for place, name in enumerate(options.trial_on)}:  # exactly in this order
+    if only := {name: place for place, name in enumerate(options.trial_on)}:  # in exactly this order
         absent = dict.fromkeys(only.keys() - {node.name for node in pool.nodes}, "not a node of the pool")
         left = {name: why for name, why in {**absent, **left}.items() if name in only}
         nodes = sorted((node for node in nodes if node.name in only), key=lambda node: only[node.name])
@@ -148,7 +147,7 @@ def _chosen(
 def _may_wait(spec: TrialSpec, options: Options) -> bool:
     """Return whether pods wait for busy nodes.
 
-    Raises pytest.UsageError where they would wait for ever, or for others.
+    Raises pytest.UsageError if they would wait for ever, or for other nodes.
     """
     if options.take_in and spec.queue is not None:
         raise pytest.UsageError("--take-in: a queue admits all pods of a sweep or none, so no pod can wait for a node")
@@ -158,17 +157,15 @@ def _may_wait(spec: TrialSpec, options: Options) -> bool:
 
 
 def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Earlier:
-    """Return a sweep without the tests of machines that rebooted, or report no boot id: they may be different ones.
+    """Return a sweep without the tests of nodes that rebooted or report no boot id: these may be different machines.
 
-    Raises Blocked where it was of other GPUs, or of another image. If nodes are not visible, that is unknown.
+    Raises Blocked if its GPUs or its image differ. If nodes are not visible, the comparison is not possible.
     """
     differs = []
     if earlier.gpus_per_node != spec.gpus_per_node:
         differs.append(f"tested {earlier.gpus_per_node} GPUs per node, this one tests {spec.gpus_per_node}")
     if earlier.image != spec.image:
-        differs.append(
-            f"ran {safe(earlier.image or 'an image that it does not name', 200)}, this one runs {spec.image}"
-        )
+        differs.append(f"ran {safe(earlier.image or 'an unknown image', 200)}, this one runs {spec.image}")
     if differs:
         raise Blocked(f"run {earlier.run_id} cannot be resumed: it {'; it '.join(differs)}")
     tested = {node for done in earlier.history for test in done.round.tests for node in test}
@@ -177,16 +174,15 @@ def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Ea
 
 
 def _in_pairs(done: Done, nodes: Collection[str] | None = None) -> Done:
-    """Return a round without the tests of single nodes, of all or of these."""
+    """Return a round without its tests of single nodes, of all of them or of those given."""
     tests = tuple(test for test in done.round.tests if len(test) > 1 or (nodes is not None and test[0] not in nodes))
     return replace(done, round=replace(done.round, tests=tests), results={test: done.results[test] for test in tests})
 
 
 def resumed(folder: Path, *, training: bool = False) -> Earlier:
-    """Return the sweep with its record in a folder, or that was begun there. Raises pytest.UsageError for none.
+    """Return the sweep that was recorded or started in a folder. Raises pytest.UsageError for any other folder.
 
-    A sweep with nodes that trained alone continues with `training` only: what it found of their steps would be
-    forgotten.
+    A sweep with nodes that trained alone continues with `training` only: otherwise its training results would be lost.
     """
     try:
         earlier = _earlier_in(folder)
@@ -200,9 +196,9 @@ def resumed(folder: Path, *, training: bool = False) -> Earlier:
 def _earlier_in(folder: Path) -> Earlier:
     there = (folder / "report.json").exists()
     if not (there and read_json(folder)["sweep"]) and (killed := begun(folder)):
-        run, history, undiagnosed = killed  # no runner was left to write a record, or it knows of no round
+        run, history, undiagnosed = killed  # no runner was left to write a record, or the record has no round
         before = run["sweep"].get("resumed")
-        # Its end is unknown: its age counts from its start.
+        # Its end is unknown, so its age is counted from its start.
         earlier = _earlier(run, run["sweep"], history, _time(run["started"]), before)
         return replace(earlier, undiagnosed=undiagnosed)
     record = read_json(folder)
@@ -222,7 +218,7 @@ def _earlier(
     ended: datetime.datetime,
     before: str | None,
 ) -> Earlier:
-    """Return a sweep to continue with; ``before``: when the one ended that it went on with itself."""
+    """Return a sweep to continue; ``before``: the end of the sweep that it continued itself."""
     if "gpus_per_node" not in sweep:
         raise ValueError("the record does not say how many GPUs per node it tested")
     return Earlier(
@@ -242,7 +238,7 @@ def _earlier(
 
 
 def fits(earlier: Earlier, run: Run, folder: Path, now: datetime.datetime | None = None) -> None:
-    """Refuse a sweep of another cluster or profile, or of another day. Raises pytest.UsageError with what differs."""
+    """Refuse a sweep of another cluster, profile or day. Raises pytest.UsageError with the difference."""
     if wrong := next(_differences(earlier, run, now or datetime.datetime.now(datetime.UTC)), None):
         raise pytest.UsageError(f"--resume {folder}: run {earlier.run_id} cannot be resumed: {wrong}")
 
@@ -251,7 +247,7 @@ def _differences(earlier: Earlier, run: Run, now: datetime.datetime) -> Iterator
     kinds = ["a simulated cluster" if each else "a real cluster" for each in (earlier.simulated, run.simulated)]
     if kinds[0] != kinds[1]:
         yield f"it is of {kinds[0]}, this run of {kinds[1]}"
-    # A simulated cluster has another address and authority each time.
+    # A simulated cluster has a different address and certificate authority in each run.
     keys = ("scenario", "platform") if run.simulated else ("server", "ca")
     pairs = {key: (earlier.cluster.get(key), run.cluster.get(key)) for key in keys}
     for key, (old, new) in pairs.items():
@@ -274,7 +270,7 @@ def _brief(digest: str) -> str:
 
 
 def _time(text: Any) -> datetime.datetime:
-    """Return a time in UTC. Raises ValueError for an invalid one, or one without a time zone."""
+    """Parse a time as UTC. Raises ValueError for an invalid time, or one without a time zone."""
     try:
         moment = datetime.datetime.fromisoformat(text)
         if moment.tzinfo is not None:

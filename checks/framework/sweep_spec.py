@@ -1,8 +1,8 @@
 """The job of a sweep, from the trial's own spec: a pod for each free node, fault rules, floors, leaves, budget.
 
-After a killed runner, the sweep's settings are in its folder, and its rounds in the coordinator's log.
-Where a run ends by itself, its record has all of it and this file goes. The log is foreign text: what does not read as
-rounds, one after the other, is left out, and is tested again.
+If the runner is killed, the sweep's settings are in its folder, and its rounds in the coordinator's log. A run that
+ends normally has both in its record and deletes this file. The log is untrusted text: content that does not parse as
+consecutive rounds is dropped, and tested again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SweepShape(TypedDict):
 
 
 class BegunSweep(SweepShape):
-    """With the rounds that it continues with, and when the run ended that they are of."""
+    """With the rounds of the run that it continues, and the end time of that run."""
 
     rounds: list[SweepRound]
     resumed: str | None
@@ -70,7 +70,7 @@ _check = cache(lambda: checker(BegunRun))
 
 
 def begin(folder: Path, run: Run, sweep: BegunSweep) -> None:
-    """Write the state from which a sweep continues."""
+    """Write the state from which a sweep can continue."""
     begun: BegunRun = {
         "run_id": run.run_id,
         "started": run.started,
@@ -83,7 +83,7 @@ def begin(folder: Path, run: Run, sweep: BegunSweep) -> None:
 
 
 def end(folder: Path) -> None:
-    """Delete it: the run has ended normally."""
+    """Delete the state: the run has ended normally."""
     (folder / BEGUN).unlink(missing_ok=True)
 
 
@@ -96,7 +96,7 @@ def begun(folder: Path) -> tuple[BegunRun, list[Done], tuple[str, ...]] | None:
     """
     try:
         with (folder / BEGUN).open("rb") as file:
-            content = json.loads(file.read(LARGEST))  # a ValueError, if it is not one
+            content = json.loads(file.read(LARGEST))  # raises ValueError if it is not one
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -112,13 +112,13 @@ def begun(folder: Path) -> tuple[BegunRun, list[Done], tuple[str, ...]] | None:
     diagnosed = {str(told.get("node")): told for told in numbered(stages, "dcgm")}
     gpus = run["sweep"]["gpus_per_node"]
     bad = {node for node, told in diagnosed.items() if sweep_dcgm.left(node, told, gpus)}
-    if diagnosed and not whole:  # what is missing may be of any node
+    if diagnosed and not whole:  # missing lines may be about any node
         bad = {node for done in rows for test in done.round.tests if len(test) == 1 for node in test}
     return run, _contiguous([*history, *rows]), tuple(sorted(bad))
 
 
 def how_on(folder: Path) -> str:
-    """Say how a sweep that was begun in a folder, and not ended, continues; '' where it has no round."""
+    """Explain how to continue an unfinished sweep of a folder; '' if it has no round."""
     try:
         killed = begun(folder)
     except ValueError:
@@ -131,7 +131,7 @@ def how_on(folder: Path) -> str:
 
 
 def _logged(folder: Path, run_id: str) -> tuple[Mapping[str, Any], bool]:
-    """Return the stages of the coordinator's log, of the first pod with rounds, and whether no line is missing."""
+    """Return the stages in the log of the first pod with rounds, and whether the log is complete."""
     for place in sorted((folder / LOGS).glob("*.log")):
         reader = EvidenceReader(run_id)
         with place.open("rb") as file:
@@ -144,7 +144,7 @@ def _logged(folder: Path, run_id: str) -> tuple[Mapping[str, Any], bool]:
 
 
 def _contiguous(history: Sequence[Done]) -> list[Done]:
-    """Return the rounds before the first missing one: later ones were planned with it."""
+    """Return the rounds before the first missing one: later rounds were planned from it."""
     numbered = {done.round.number: done for done in reversed(history)}
     rounds: list[Done] = []
     while (each := numbered.get(len(rounds) + 1)) is not None:
@@ -166,25 +166,25 @@ LEAF_LABELS = (
 """Labels that name a node's leaf switch or NVLink domain, most exact first: of NVIDIA Topograph, CoreWeave, EKS (the
 highest layer is the nearest to the node), GKE, OCI, of Kueue's documentation, and of the GPU operator."""
 SPARE_ROUNDS = 8
-"""Rounds beyond those of a healthy fleet for which the pods live where no budget ends them before."""
+"""Additional rounds, beyond those of a healthy fleet, for which the pods run if no budget ends them earlier."""
 PAIR_BYTES, ALONE_BYTES = 2**30, 2**30
-"""The largest message where the profile names no row."""
+"""The largest message size if the profile names no row."""
 STEP = 4
 SIMULATED = {"settle_s": 6.0, "test_s": 20.0}
 SIMULATED_POD_S = 0.5
-"""Of the embedded cluster: it starts one pod after the other, and all of their programs on this machine."""
+"""Seconds for each pod on the embedded cluster: it starts them one after the other, all on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """The rows that pairs (Ring) and nodes alone (NCCL's choice) are compared with: bytes and GB/s; None: no floor."""
+    """The rows that pairs (Ring) and single nodes (NCCL's choice) are compared with: bytes and GB/s; None: no floor."""
 
     pair: tuple[int, float] | None
     alone: tuple[int, float] | None
 
 
 def floors_of(profile: Profile) -> Floors:
-    """Return the smallest rows that the profile has a floor for: a sweep adds many nodes, not large messages."""
+    """Return the smallest rows for which the profile has a floor: a sweep tests many nodes, not large messages."""
     pair = profile.floor("all_reduce", "ring", 2)
     alone = profile.floor("all_reduce", "default", 1)
     rows = [(int(floor[0].size), float(floor[0].busbw_gbps)) if floor else None for floor in (pair, alone)]
@@ -194,7 +194,7 @@ def floors_of(profile: Profile) -> Floors:
 def leaves_of(nodes: Sequence[Node], label: str | None = None) -> dict[str, str]:
     """Return the leaf of each node by the first label that all of them have; {} without one.
 
-    A label by which each node, or all of them, would be one leaf is not used.
+    A label that puts each node, or all nodes, into one leaf is not used.
     """
     for name in (label,) if label else LEAF_LABELS:
         leaves = {node.name: node.labels[name] for node in nodes if node.labels.get(name)}
@@ -214,7 +214,8 @@ def sweep_spec(
 ) -> TrialSpec:
     """Return the job of a sweep over these nodes. Raises SpecError for an invalid one.
 
-    A pod waits for each node that is `busy`: it is tested if it becomes free meanwhile, and not waited for.
+    A pod is created for each node that is `busy`: the node is tested if it becomes free in time, and the sweep does not
+    wait for it.
     """
     floors, crowd_s = floors_of(profile), SIMULATED_POD_S * len(names) if options.simulated else 0.0
     rules = _rules(spec, names, profile, options)
@@ -273,7 +274,7 @@ def _rules(spec: TrialSpec, names: tuple[str, ...], profile: Profile, options: O
         "pair_floor": floors.pair[1] if floors.pair else None,
         "node_floor": floors.alone[1] if floors.alone and spec.gpus_per_node > 1 else None,
     }
-    if options.trial_on:  # a part of the fleet, again and again: with new partners in each run
+    if options.trial_on:  # for repeated sweeps of a part of the fleet: different partners in each run
         rules["seed"] = int.from_bytes(spec.run_id.encode()[-6:], "big")
     return rules
 
@@ -309,19 +310,19 @@ def rows_of(history: Sequence[Done]) -> list[SweepRound]:
 
 
 def packed(history: Sequence[Done]) -> str:
-    """Return rounds as the coordinator reads them. Raises SpecError where they are more than a ConfigMap takes."""
+    """Return rounds as the coordinator reads them. Raises SpecError if they do not fit into a ConfigMap."""
     if not history:
         return ""
     text = base64.b64encode(zlib.compress(json.dumps(rows_of(history), separators=(",", ":")).encode(), 9)).decode()
     if len(text) > MOST_HISTORY:
-        raise SpecError(f"the sweep to go on with is too large: {len(text)} bytes, at most {MOST_HISTORY}")
+        raise SpecError(f"the sweep to continue is too large: {len(text)} bytes, at most {MOST_HISTORY}")
     return text
 
 
 MOST_HISTORY = 350_000
-"""Bytes; a ConfigMap holds 1 MiB, and the probe's files are half of it."""
+"""Limit in bytes: a ConfigMap holds 1 MiB, of which the probe's files take half."""
 
 
 def rules_of(made: Sweep) -> Rules:
-    """Return the fault rules by which the coordinator plans."""
+    """Return the fault rules that the coordinator applies when it plans rounds."""
     return Rules(**{name: value for name, value in made.rules.items() if name in Rules.__dataclass_fields__})

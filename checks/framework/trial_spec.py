@@ -1,4 +1,4 @@
-"""The trial that the acceptance runs: a profile's, with the additions of command line and cluster."""
+"""The trial that the acceptance runs: the profile's, with additions from the command line and the cluster."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def build_spec(
 ) -> TrialSpec:
     """Return the trial that the acceptance runs.
 
-    What no profile says of its pod is what ``cluster`` and ``listed`` (lists DeviceClasses, ...) show: pod_defaults.
-    Raises SpecError (a ValueError, one line) for what the user typed wrong.
+    Pod settings that the profile does not define are read from ``cluster`` and ``listed`` (lists DeviceClasses, ...) by
+    pod_defaults. Raises SpecError (a ValueError, one line) for invalid user input.
     """
     defaults, named = pod_defaults(profile, cluster, listed), options.on or options.trial_on
     if options.sweep and named:
         count = len(set(named))
         if count < PAIR:
             raise SpecError(f"--on {named[0]}: a sweep tests nodes in pairs, name two or more; one alone is never a go")
-        profile = replace(profile, nodes=min(profile.nodes, count))  # what a trial spans does not describe a sweep
+        profile = replace(profile, nodes=min(profile.nodes, count))  # the size of a trial does not apply to a sweep
     if options.dcgm is not None:
         profile = replace(profile, runtime=replace(profile.runtime, dcgm=options.dcgm))
     made = spec_of(
@@ -54,7 +54,7 @@ def build_spec(
         gpus_per_node=defaults.pop("gpus_per_node"),
         node_names=named,
         image=mirrored(options.image or profile.pod.image, options.registry),
-        # Named nodes need no selector: --nodes selects them, in any form that the API accepts.
+        # Named nodes need no additional selector: --nodes selects them, in any form that the API accepts.
         node_selector={**profile.pool, **profile.pod.node_selector, **equalities("" if named else options.nodes)},
         launcher=options.launcher or profile.launch.launcher,
         queue=queue_of(options.queue) if options.queue else profile.launch.queue,
@@ -70,13 +70,13 @@ def build_spec(
 
 
 def trained(spec: TrialSpec, soak_s: int) -> TrialSpec:
-    """Return the trial with training steps after its collectives, and with the time that they take."""
+    """Return the trial with training steps after its collectives, and a longer time limit."""
     steps = TrainingSpec(soak_s=soak_s, limit_s=TrainingSpec().limit_s + soak_s)
     return replace(spec, training=steps, deadlines=spec.deadlines.longer(steps.extra_s))
 
 
 def checkpointed(spec: TrialSpec, profile: Profile) -> TrialSpec:
-    """Return the trial with a checkpoint after its collectives, and with the time that it takes. Raises SpecError."""
+    """Return the trial with a checkpoint after its collectives, and a longer time limit. Raises SpecError."""
     asked = checkpoint_of(profile)
     if asked is None:
         raise SpecError(
@@ -87,7 +87,7 @@ def checkpointed(spec: TrialSpec, profile: Profile) -> TrialSpec:
 
 
 def mirrored(image: str, registry: str) -> str:
-    """Put an image behind one registry prefix: 'nvcr.io/nvidia/pytorch:1' at 'mirror:5000/x' keeps its path."""
+    """Prefix an image with a registry: 'nvcr.io/nvidia/pytorch:1' keeps its path behind 'mirror:5000/x'."""
     if not registry:
         return image
     first, _, rest = image.partition("/")
@@ -96,7 +96,7 @@ def mirrored(image: str, registry: str) -> str:
 
 
 def equalities(selector: str) -> dict[str, str]:
-    """Return a label selector as a pod's nodeSelector. Raises SpecError for operators that it lacks (in, !, !=)."""
+    """Convert a label selector to a pod's nodeSelector. Raises SpecError for operators that it lacks (in, !, !=)."""
     labels: dict[str, str] = {}
     for part in filter(None, (p.strip() for p in selector.split(","))):
         match = re.fullmatch(r"([\w./-]+)\s*==?\s*([\w.-]*)", part)

@@ -1,7 +1,7 @@
 """Baselines: an accepted run's measurements, as floors for later runs.
 
-Only a full run that ended in ``go`` is a baseline; each floor is the worst of what was measured, less a stated slack.
-A floor of the profile that the run was accepted by stays where it requests more: a baseline never lets more pass.
+Only a full run that ended in ``go`` is a baseline; each floor is the lowest measured value minus a stated slack. A
+higher floor in the profile of that run is kept: a baseline never lowers a requirement.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from .trial import OPERATIONS
 from .yaml_schema import Document
 
 LEAST_SIZE = 1 << 30
-"""Bytes: below it latency decides, and a floor would follow the noise."""
+"""The least message size in bytes: below it latency dominates, and a floor would follow noise."""
 _Row = tuple[str, str, int, int]  # collective, algorithm, nodes, size in bytes
 
 
 class NotABaselineError(ValueError):
-    """Why this record must not become a baseline; one line."""
+    """The reason in one line why a record must not become a baseline."""
 
 
 def baseline(record: Record, *, slack: float, floors: Iterable[Floor] = ()) -> Document:
     """Return the profile that a record represents. ``slack`` is the share (0.1 = 10 %) by which a run may be worse.
 
     ``floors`` are those of the profile that it extends. Raises NotABaselineError for a record that was not accepted or
-    measured nothing.
+    has no measurements.
     """
     if record["verdict"] != "go":
         raise NotABaselineError(f"the run ended {record['verdict']}: only an accepted cluster is a baseline")
     if record["scope"] != "full":
         raise NotABaselineError(f"the run judged a part only ({record['selection'] or 'partial'})")
-    lowest: dict[_Row, tuple[float, str]] = {}  # the worst of each row, and where
+    lowest: dict[_Row, tuple[float, str]] = {}  # the lowest value of each row, and its topology
     for name, job in measured(record):
         for row, busbw in _worst(name, job):
             lowest[row] = min(lowest.get(row, (math.inf, "")), (busbw, _topology(job)))

@@ -1,7 +1,7 @@
-"""The settings of the trial's pod from the cluster itself, without a profile.
+"""Defaults for the trial's pod from the cluster itself, without a profile.
 
-How many GPUs a node has, whether they are counted or claimed, and how much CPU and memory fit on its smallest node. It
-makes a trial that runs; only a profile can show whether it matches the order.
+They are the number of GPUs per node, whether GPUs are counted or claimed, and the CPU and memory that fit on the
+smallest node. With these a trial runs; only a profile can show whether the cluster matches the order.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 Listed = Callable[[str], Listing]
 
 GPU_CLASSES = {"nvidia.com/gpu": "gpu.nvidia.com", "amd.com/gpu": "gpu.amd.com"}
-"""By GPU resource: the DeviceClass that its vendor's DRA driver installs for whole GPUs (NVIDIA's k8s-dra-driver-gpu,
-ROCm/k8s-gpu-dra-driver)."""
+"""For each GPU resource, the DeviceClass that its vendor's DRA driver installs for whole GPUs (NVIDIA's
+k8s-dra-driver-gpu, ROCm/k8s-gpu-dra-driver)."""
 SHARE = 2
-"""A pod takes at most a half of the smallest node's CPU and memory: daemons of the platform hold some of the rest."""
+"""Divisor of the smallest node's CPU and memory for one pod: the platform's daemons use a part of the rest."""
 
 
 class PodDefaults(TypedDict, total=False):
-    """The fields of a TrialSpec that nodes can provide."""
+    """The fields of a TrialSpec that can be derived from the nodes."""
 
     gpus_per_node: int
     gpu_resource: str
@@ -40,7 +40,7 @@ class PodDefaults(TypedDict, total=False):
 
 
 def pod_defaults(profile: Profile, cluster: Inventory | None, listed: Listed | None = None) -> PodDefaults:
-    """Return the fields of a TrialSpec from the GPU nodes, without those of a profile."""
+    """Return the fields of a TrialSpec that are derived from the GPU nodes, without those set by a profile."""
     resource = profile.gpu.resource
     nodes = cluster.gpu_nodes(resource) if cluster and resource else ()
     counts = [count for node in nodes if (count := node.capacity.get(resource, 0)) > 0]
@@ -51,9 +51,9 @@ def pod_defaults(profile: Profile, cluster: Inventory | None, listed: Listed | N
 
 
 def claimable(nodes: Iterable[Node], resource: str, listed: Listed) -> tuple[str, dict[str, int]]:
-    """Return the DeviceClass by which GPUs are claimed, and how many each node publishes; ('', {}) where none are.
+    """Return the DeviceClass for GPU claims, and the number of GPUs that each node publishes; ('', {}) without one.
 
-    ``listed``: lists a kind of the GPU stack by its plural. What it does not see is missing.
+    ``listed``: lists a resource of the GPU stack by its plural. Objects that it cannot list are treated as absent.
     """
     classes = listed("deviceclasses")
     known, name = device_classes(classes), mapped_class(classes, resource) or GPU_CLASSES.get(resource, "")
@@ -69,7 +69,7 @@ def _claims(nodes: Sequence[Node], resource: str, listed: Listed) -> PodDefaults
     if not name:
         return {}
     least = min(counts.values())
-    if mapped_class(listed("deviceclasses"), resource):  # requested as ever, and claimed by Kubernetes itself
+    if mapped_class(listed("deviceclasses"), resource):  # Kubernetes creates the claim itself
         return {"gpus_per_node": least}
     claim = ClaimSpec(name="gpus", device_class=name, count=least)
     return {"gpus_per_node": least, "gpu_resource": "", "claims": (claim,)}
@@ -84,6 +84,6 @@ def modest(pod: PodSection, nodes: Iterable[Node]) -> PodDefaults:
         requests["cpu"] = f"{cpu}m"
     if 0 < memory < (quantity(pod.memory) or 0):
         requests["memory"] = f"{memory >> 20}Mi"
-    if 0 < memory < pod.shm:  # a tmpfs is no larger than the node's memory, and counts as the pod's
+    if 0 < memory < pod.shm:  # a tmpfs is limited by the node's memory, and counts as the pod's
         requests["shm_bytes"] = memory >> 20 << 20
     return requests

@@ -1,4 +1,4 @@
-"""The profiles' error; its own module, since a command that may read a profile seldom does."""
+"""The profiles' errors, in a separate light module: many commands accept a profile but rarely read one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a profile; the text is one line."""
+    """One problem of a profile; the text is one line."""
 
     text: str
-    path: str = ""  # the key that it is about, such as floors[0].size
+    path: str = ""  # the key, such as floors[0].size
     file: str = ""  # the name of its file
-    line: int = 0  # in the file, from 1; 0: not known
+    line: int = 0  # line of the file, from 1; 0: unknown
 
 
 class ProfileError(ValueError):
-    """The user's file is not a profile; the message is one line, about the first of its ``problems``."""
+    """The user's file is not a valid profile; the message is one line, about the first of its ``problems``."""
 
     def __init__(self, text: str, path: str = "", file: str = "") -> None:
         super().__init__(f"{file}: {text}" if file else text)
@@ -26,7 +26,7 @@ class ProfileError(ValueError):
 
     @classmethod
     def of(cls, problems: Sequence[Problem], file: str = "") -> Self:
-        """Return the error of several problems of one file."""
+        """Return one error for several problems of a file."""
         error = cls(problems[0].text, problems[0].path, file)
         error.problems = [replace(each, file=file) for each in problems]
         return error

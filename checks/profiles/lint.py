@@ -16,15 +16,16 @@ from .profile import Profile
 from .schema import BenchSection, Floor
 
 BLIND_SHARE = 0.5
-"""A floor below this share of the links passes with half of the rails lost. Published healthy runs reach 0.81 (RoCE 8 x
-400 Gb/s, all_gather, Google Cloud documentation of A3 Ultra) to 0.97 (InfiniBand, coreweave/nccl-tests) of them."""
+"""The least share of the link rate for a floor: one below it passes with half of the rails lost. Published healthy runs
+reach 0.81 (RoCE 8 x 400 Gb/s, all_gather, Google Cloud documentation of A3 Ultra) to 0.97 (InfiniBand,
+coreweave/nccl-tests) of the link rate."""
 BANDWIDTH_BOUND = 1 << 30
-"""Bytes. Below it latency decides, and the links say nothing about how low a good number may be."""
+"""Message size in bytes below which latency dominates, so that a floor cannot be compared with the link rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objection:
-    """An error at one place of a profile; ``fatal``: no run can be judged by it."""
+    """An error at one place of a profile; ``fatal``: no run can be judged by this profile."""
 
     path: str
     text: str
@@ -43,7 +44,7 @@ def _warning(path: str, text: str) -> Objection:
 
 
 def objections(profile: Profile) -> Iterator[Objection]:
-    """Yield everything in the profile that contradicts itself, cannot be met, or would notice nothing."""
+    """Yield everything in the profile that contradicts itself, cannot be met, or would detect no fault."""
     yield from _contradictions(profile)
     yield from _unmeasured(profile)
     for index, floor in enumerate(profile.floors):
@@ -112,7 +113,7 @@ def _of_wires(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
         yield from _of_links(profile, floor, path)
         return
     if gpus is None and floor.algorithm == "ring" and floor.collective == "all_reduce":
-        gpus = 1  # on a ring the number of GPUs does not matter
+        gpus = 1  # a ring's bus bandwidth does not depend on the number of GPUs
     if node is None or gpus is None:
         yield _warning(
             path, "cannot be compared with the link rate: set fabric.rails, fabric.rail_gbit_s and gpu.per_node"
@@ -161,13 +162,13 @@ def _of_links(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
 
 
 def _bound(profile: Profile, floor: Floor) -> bool:
-    """Return whether some floor of the same run names a row that shows the links."""
+    """Return whether some floor of the same run is for a message size limited by the links."""
     same = profile.floor(floor.collective, floor.algorithm, floor.nodes)
     return any(other.size >= BANDWIDTH_BOUND for other in same)
 
 
 def least_seeing(profile: Profile, floor: Floor) -> float:
-    """Return the bandwidth that proves more than half of the links; 0 if the profile does not define them."""
+    """Return the bandwidth that needs more than half of the links; 0 if the profile does not define them."""
     node, gpus = profile.fabric.node_gbps, profile.gpu.per_node
     if floor.nodes < 2 or node is None or gpus is None or floor.size < BANDWIDTH_BOUND:
         return 0.0
@@ -175,14 +176,14 @@ def least_seeing(profile: Profile, floor: Floor) -> float:
 
 
 def _limits(profile: Profile, floor: Floor, node: float, gpus: int) -> tuple[float, float]:
-    """Return the links' maximum, and the typical bandwidth of a healthy fabric."""
+    """Return the maximum rate of the links, and the typical bandwidth of a healthy fabric."""
     if profile.fabric.kind == "mnnvl":
-        # All hops of a ring are NVLink, so that its bus bandwidth is one GPU's; the switches add up (NVLS) and then at
-        # most half of the traffic is left: 932 GB/s are published where a GPU's links carry 900.
+        # All hops of a ring are NVLink, so its bus bandwidth is limited by one GPU's links. With reduction in the
+        # switches (NVLS) at most half of the traffic remains: 932 GB/s are published where a GPU's links carry 900.
         gpu = node / gpus
         return (gpu if floor.algorithm == "ring" else 2 * gpu), gpu
     limit = wire_limit_gbps(floor.collective, floor.algorithm, node, nodes=floor.nodes, gpus_per_node=gpus)
-    # In sendrecv one GPU of a node sends to the next node, by the NIC next to it.
+    # In sendrecv one GPU of a node sends to the next node, through the NIC closest to it.
     return limit, node / gpus if floor.collective == "sendrecv" else min(limit, node)
 
 

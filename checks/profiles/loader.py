@@ -1,7 +1,7 @@
 """The profile loader: YAML, read strictly into frozen records.
 
-Rule: a word that is not known, a value of the wrong type or a number that cannot be true is refused with its path
-and the nearest right word. A threshold that was silently ignored would be a check that passes without looking.
+Rule: an unknown key, a value of the wrong type or an impossible number is rejected with its path and the nearest valid
+word. A silently ignored threshold would be a check that passes without observing anything.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def load_profile(ref: str) -> Profile:
 
 
 def problems(ref: str) -> list[Problem]:
-    """Return all errors of a profile, in the order of its lines; those of the file itself name no file."""
+    """Return all errors of a profile, in line order; errors of this file itself omit the file name."""
     try:
         path = _locate(ref, Path.cwd())
     except ProfileError as error:
@@ -65,7 +65,7 @@ def problems(ref: str) -> list[Problem]:
 
 
 def without_gpus(ref: str | None) -> bool:
-    """Return whether a profile is for CPUs only; its errors are reported elsewhere."""
+    """Return whether a profile is for CPUs only; other functions report errors of the profile."""
     try:
         return bool(ref) and load_profile(ref or "").gpu.none
     except ProfileError:
@@ -84,7 +84,7 @@ def _read(path: Path) -> Profile:
 
 
 def _found(profile: Profile) -> Iterator[Objection]:
-    """Yield the linter's errors, then those of Kubernetes, and those of its own faults."""
+    """Yield the linter's errors, then errors of the Kubernetes objects, then those of the user's own faults."""
     yield from objections(profile)
     if profile.faults:
         try:
@@ -98,7 +98,7 @@ def _found(profile: Profile) -> Iterator[Objection]:
 
 
 def _locate(ref: str, folder: Path) -> Path:
-    """Find the file of a profile: a path as given (relative to ``folder``), else the name of a shipped one."""
+    """Find the file of a profile: a path as given (relative to ``folder``), else the name of a shipped profile."""
     if "/" in ref or ref.endswith((".yaml", ".yml")):
         path = folder / ref
         if path.is_dir():
@@ -113,7 +113,7 @@ def _locate(ref: str, folder: Path) -> Path:
 
 
 def _inherit(path: Path, trail: tuple[Path, ...]) -> Document:
-    """Read a file and put it over the one it extends: mappings are merged, null removes, all else is replaced."""
+    """Read a file and merge it over its base: mappings are merged, null removes, other values replace."""
     path = path.resolve()
     if path in trail:
         circle = " -> ".join(p.name for p in (*trail, path))
@@ -135,7 +135,7 @@ def _inherit(path: Path, trail: tuple[Path, ...]) -> Document:
         inherited.pop(key, None)
     merged = _merge(inherited, own)
     if "floors" not in own and _gpus(merged) != _gpus(inherited):
-        # Measured with another number of GPUs a node: NVLink SHARP and the NICs that take part are others.
+        # Floors measured with another number of GPUs per node do not apply: NVLink SHARP and the NICs in use differ.
         merged.pop("floors", None)
     return merged
 

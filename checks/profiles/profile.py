@@ -41,20 +41,21 @@ REQUIRED = (
     "nccl.transport",
     "nccl.bandwidth-ring",
 )
-"""The core of the five families (rights, allocatable, node runtime, rendezvous, all_reduce): none may be skipped."""
+"""The required checks of the five core families (permissions, allocatable, node runtime, rendezvous, all_reduce): none
+may be skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A kind of cluster. ``Profile()`` is 'no profile given': values that only a profile has are None or empty."""
+    """A kind of cluster. ``Profile()`` means that no profile was given: its optional values are None or empty."""
 
     name: str | None = None
     title: str = ""
-    nodes: int = 2  # how many nodes the trial spans
-    tenant: bool = False  # judged with the rights of one namespace, as --tenant does
+    nodes: int = 2  # number of nodes of the trial
+    tenant: bool = False  # judge with the permissions of one namespace, as --tenant does
     least_rights: bool = False  # the trial's account must not have an administrator's permissions
-    pool: dict[str, str] = field(default_factory=dict)  # labels of the nodes that this profile is about; none: all
-    kubernetes_min: str = "1.28"  # the index label of Indexed Job pods; the user's stated minimum
+    pool: dict[str, str] = field(default_factory=dict)  # labels of the nodes that this profile covers; none: all
+    kubernetes_min: str = "1.28"  # since 1.28 pods of Indexed Jobs have an index label
     required: tuple[str, ...] = REQUIRED
     api: ApiSection = field(default_factory=ApiSection)
     gpu: GpuSection = field(default_factory=GpuSection)
@@ -73,8 +74,8 @@ class Profile:
     training: TrainingSection = field(default_factory=TrainingSection)
     deadlines: Deadlines = field(default_factory=Deadlines)
     floors: tuple[Floor, ...] = ()
-    unjudged: str = ""  # why an all_reduce without a floor is measured and not judged; none: it is inconclusive
-    faults: str = ""  # a file or folder of faults of one's own (seatrial.faults.own), as a path from the profile's file
+    unjudged: str = ""  # reason why an all_reduce without a floor is measured but not judged; none: it is inconclusive
+    faults: str = ""  # a file or folder of the user's own faults (seatrial.faults.own), relative to the profile's file
 
     def __post_init__(self) -> None:
         require(self.nodes >= 2, "nodes", "must be at least 2: one node shows nothing of the network")
@@ -94,7 +95,7 @@ class Profile:
     def digest(self) -> str:
         """A fingerprint of all requirements, independent of name and layout; '' without a profile.
 
-        What is left at its default does not count: a key that a later version brings changes no digest.
+        Default values are excluded, so that a key added in a later version does not change the digest.
         """
         if not self.known:
             return ""
@@ -105,16 +106,16 @@ class Profile:
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
     def floor(self, collective: str, algorithm: str, nodes: int) -> tuple[Floor, ...]:
-        """Return the floors of this collective, algorithm and number of nodes, smallest row first."""
+        """Return the floors for this collective, algorithm and number of nodes, smallest size first."""
         key = (collective, algorithm, nodes)
         floors = (f for f in self.floors if (f.collective, f.algorithm, f.nodes) == key)
         return tuple(sorted(floors, key=lambda f: f.size))
 
 
 def _changed(value: Any) -> Any:
-    """Return the parts of a record that differ from its defaults, as plain types.
+    """Return the fields of a record that differ from its defaults, as plain types.
 
-    Whose number it is, and how a cloud calls the machine, changes no demand.
+    Sources and the cloud's machine types are excluded, since they do not change a requirement.
     """
     if is_dataclass(value):
         return {

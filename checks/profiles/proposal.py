@@ -1,7 +1,7 @@
-"""Proposes a profile for these nodes from the cluster, to be compared with the order by the user.
+"""Proposals: a profile for the cluster's nodes, for the user to compare with the order.
 
-What the cluster says of itself is where a proposal starts and never what it is judged by alone: floors come from the
-shipped profile that fits, and each line says what it was taken from.
+Facts reported by the cluster are only a start: a cluster must not be judged by its own report alone. Floors are those
+of the shipped profile that fits, and each line cites its source.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PRODUCT = {
     "nvidia.com/gpu": ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator"),
     "amd.com/gpu": ("amd.com/gpu.product-name",),
 }
-"""By GPU resource: the labels in which feature discovery, or else GKE, names the product."""
+"""For each GPU resource, the labels in which feature discovery, or else GKE, names the product."""
 MACHINE = "node.kubernetes.io/instance-type"
 """The label in which a cloud names its machine type (kubernetes.io, "Well-Known Labels")."""
 FABRIC = (
@@ -40,13 +40,13 @@ FABRIC = (
     "amd.com/nic",
     "hpe.com/",
 )
-"""Prefixes of extended resources that bring a NIC into a pod (device plugins of RDMA, SR-IOV, EFA, GKE)."""
+"""Prefixes of extended resources that give a pod a NIC (device plugins of RDMA, SR-IOV, EFA, GKE)."""
 GOOGLE = ("gib", "fastrak", "tcpx")
-"""Fabrics that NCCL reaches through Google's plugins, on Google's machines only."""
+"""Fabrics that NCCL uses through Google's plugins, on Google's machines only."""
 GKE_NETWORK = "networking.gke.io.networks/"
-"""GKE's resource of each network; pods name the network in an annotation, and GKE adds the resource to them."""
+"""GKE's resource for each network; pods name the network in an annotation, and GKE adds the resource to them."""
 NOT_OURS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeletedByClusterAutoscaler")
-"""Taints that say something about the moment and nothing about who may run there."""
+"""Taints that describe a temporary state, and not which workloads may run there."""
 
 
 @dataclass(slots=True)
@@ -54,20 +54,20 @@ class Proposal:
     """A profile as a document, the source of each part, and the parts that the user must add."""
 
     document: Document
-    because: dict[str, str] = field(default_factory=dict)  # key of the document -> a comment
+    because: dict[str, str] = field(default_factory=dict)  # key of the document -> its comment
     open: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class ProposedPool:
-    """Nodes that offer the same: product, GPU resource, GPUs a node."""
+    """Nodes with the same product, GPU resource and number of GPUs."""
 
     product: str
-    label: str  # that names the product
-    resource: str  # '' where GPUs are claimed
+    label: str  # the label that names the product
+    resource: str  # '' if GPUs are claimed
     per_node: int  # 0: no node offers any
     nodes: tuple[Node, ...]
-    claim: str = ""  # the DeviceClass by which they are claimed
+    claim: str = ""  # the DeviceClass for GPU claims
 
     def __str__(self) -> str:
         return f"{len(self.nodes)} nodes of {self.per_node} {self.product or self.resource}"
@@ -76,7 +76,7 @@ class ProposedPool:
 def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[ProposedPool, ...]:
     """Return the pools of GPU nodes, the one with the most GPUs first; ``listed`` shows GPUs that are claimed (DRA).
 
-    Nodes that offer none are in no pool, unless no node offers any: then a device plugin is dead.
+    Nodes that offer no GPU are in no pool, unless no node offers any: then the device plugin has failed.
     """
     by_kind: dict[tuple[str, str, str, int, str], list[Node]] = {}
     for resource in PRODUCT:
@@ -87,7 +87,7 @@ def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[ProposedPoo
             product, label = _product(node, resource)
             counted = node.capacity.get(resource, 0)
             per_node = counted or counts.get(node.name, 0)
-            plain = counted or mapped or not per_node  # requested as a resource, from any provider
+            plain = counted or mapped or not per_node  # requested as a resource, however it is provided
             key = (product, label, resource if plain else "", per_node, "" if plain else claim)
             by_kind.setdefault(key, []).append(node)
     by_kind = {key: nodes for key, nodes in by_kind.items() if key[3]} or by_kind
@@ -96,7 +96,7 @@ def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[ProposedPoo
 
 
 def _product(node: Node, resource: str) -> tuple[str, str]:
-    """The node's GPU model, and its label; '' twice without one."""
+    """Return the node's GPU model and the label that names it; two empty strings without one."""
     return next(((node.labels[label], label) for label in PRODUCT[resource] if node.labels.get(label)), ("", ""))
 
 
@@ -106,9 +106,9 @@ def best(
     networks: Collection[str] = (),
     classes: Collection[str] | None = None,
 ) -> str | None:
-    """Return the name of the profile that fits the pool's GPUs and fabric; None where none does.
+    """Return the name of the profile that fits the pool's GPUs and fabric; None if none does.
 
-    ``classes``: the DeviceClasses that there are; None where that is not seen.
+    ``classes``: the existing DeviceClasses; None if they cannot be listed.
     """
     scores = {name: _fit(pool, profile, networks, classes) for name, profile in profiles.items()}
     name = max(sorted(scores), key=lambda n: (scores[n], not profiles[n].gpu.machines), default=None)
@@ -119,7 +119,7 @@ def _fit(pool: ProposedPool, profile: Profile, networks: Collection[str], classe
     gpu = profile.gpu
     other = pool.per_node and gpu.per_node not in (None, pool.per_node)
     if gpu.resource != pool.resource or not _is_of(pool, profile) or other:
-        return 0  # floors and rails of nodes with another number of GPUs are another machine's
+        return 0  # floors and rails for another number of GPUs per node do not apply
     asked = {claim.device_class for claim in profile.pod.claims}
     if (pool.claim and pool.claim not in asked) or (classes is not None and not asked <= {*classes}):
         return 0
@@ -129,7 +129,7 @@ def _fit(pool: ProposedPool, profile: Profile, networks: Collection[str], classe
     same = all(any(fnmatchcase(each, pattern) for pattern in gpu.machines) for each in known)
     if gpu.machines and not same:
         return 0
-    more = len(asked) + 4 * bool(known and gpu.machines)  # the machine's own name outweighs what its plugins are called
+    more = len(asked) + 4 * bool(known and gpu.machines)  # the machine type has priority over the names of its plugins
     resources, offered = set(profile.pod.resources), _offered(pool)
     if resources and not resources & offered.keys():
         return 1 + more
@@ -138,12 +138,12 @@ def _fit(pool: ProposedPool, profile: Profile, networks: Collection[str], classe
 
 
 def _is_of(pool: ProposedPool, profile: Profile) -> bool:
-    """Whether the product is the profile's; GKE writes it in small letters."""
+    """Return whether the product is one of the profile's; GKE writes it in lower case."""
     return any(fnmatchcase(pool.product.upper(), pattern.upper()) for pattern in profile.gpu.product)
 
 
 def _networks(profile: Profile) -> set[str]:
-    """The secondary networks that the profile's pods name, without their namespaces."""
+    """Return the secondary networks that the profile's pods name, without their namespaces."""
     asked = profile.pod.annotations
     try:
         google = [each["network"] for each in json.loads(asked.get(GKE) or "[]")]
@@ -158,7 +158,7 @@ def _on_gke(pool: ProposedPool) -> bool:
 
 
 def _offered(pool: ProposedPool) -> dict[str, int]:
-    """The fabric's resources that every node of the pool offers, with the least of them."""
+    """Return the fabric's resources that every node of the pool offers, with the smallest count."""
     names = {name for node in pool.nodes for name in node.allocatable if name.startswith(FABRIC)}
     least = {name: min(node.allocatable.get(name, 0) for node in pool.nodes) for name in sorted(names)}
     return {name: count for name, count in least.items() if count > 0}
@@ -167,10 +167,10 @@ def _offered(pool: ProposedPool) -> dict[str, int]:
 def propose(
     cluster: Inventory, profiles: Mapping[str, Profile], networks: Collection[str] = (), listed: Listed | None = None
 ) -> Proposal | None:
-    """Propose a profile for the pool with the most GPUs; None where no node offers any.
+    """Propose a profile for the pool with the most GPUs; None if no node offers any.
 
     ``networks``: names of the NetworkAttachmentDefinitions that a pod could attach. ``listed``: lists DeviceClasses and
-    ResourceSlices, where GPUs may be claimed.
+    ResourceSlices, for GPUs that are claimed.
     """
     kinds = pools(cluster, listed)
     if not kinds:
@@ -191,7 +191,7 @@ def propose(
         )
     document["gpu"] = {"resource": pool.resource, "per_node": pool.per_node}
     if not pool.per_node:
-        made.open.append("no GPU is offered there, counted or claimed: the number is yours to say")
+        made.open.append("no GPU is offered there, counted or claimed: set the number yourself")
         del document["gpu"]["per_node"]
     if parent is None and pool.resource.startswith("amd.com/"):
         document["gpu"]["kind"] = "amd"
@@ -223,7 +223,7 @@ def _pod(pool: ProposedPool, other_pools: Iterable[ProposedPool], parent: Profil
     resources = _resources(pool, parent)
     if resources != (dict(parent.pod.resources) if parent else {}):
         foreign = set(parent.pod.resources) - resources.keys() if parent and resources else ()
-        pod["resources"] = {**dict.fromkeys(sorted(foreign)), **resources}  # null removes what is inherited
+        pod["resources"] = {**dict.fromkeys(sorted(foreign)), **resources}  # null removes an inherited resource
     if pool.claim and parent is None:
         pod["claims"] = [{"name": "gpus", "device_class": pool.claim, "count": pool.per_node}]
     small = modest(parent.pod if parent else PodSection(), pool.nodes)
@@ -238,7 +238,7 @@ def _pod(pool: ProposedPool, other_pools: Iterable[ProposedPool], parent: Profil
 
 
 def _taints(pool: ProposedPool) -> list[tuple[str, str]]:
-    """The taints by which nodes of the pool are kept for GPU work, as (key, effect)."""
+    """Return the taints that reserve nodes of the pool for GPU work, as (key, effect)."""
     held = Counter(
         (t.key, t.effect)
         for node in pool.nodes
@@ -249,10 +249,10 @@ def _taints(pool: ProposedPool) -> list[tuple[str, str]]:
 
 
 def _resources(pool: ProposedPool, parent: Profile | None) -> dict[str, int]:
-    """The requests of a pod for the NICs: as the profile that fits, else one share, or all NICs that are counted."""
+    """Return a pod's requests for NICs: those of the fitting profile, else one share, or all NICs that are counted."""
     offered = {name: count for name, count in _offered(pool).items() if not name.startswith(GKE_NETWORK)}
     known = {name: amount for name, amount in (parent.pod.resources if parent else {}).items() if name in offered}
     if known:
         return known
-    # The shared RDMA plugin hands out shares, each with all NICs; the others count NICs.
+    # The shared RDMA device plugin offers shares, each with all NICs; other plugins count NICs.
     return {name: 1 if name.startswith("rdma/") and count > 32 else count for name, count in offered.items()}

@@ -27,9 +27,9 @@ from .yaml_schema import Size, require, require_known, require_positive, require
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSection:
-    """The time limit of the API server's answers, measured at the trial's start."""
+    """The limit for the API server's response time, measured at the trial's start."""
 
-    latency_max_s: float | None = None  # of the median answer; none: it is shown and not judged
+    latency_max_s: float | None = None  # for the median response; none: it is shown but not judged
 
     def __post_init__(self) -> None:
         require_positive(self, "latency_max_s")
@@ -40,7 +40,7 @@ MI, EIGHT_GI = Size(2**20), Size(2**33)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchSection:
-    """The sweep of the collectives; the floors below name rows of it."""
+    """The message sizes of the collectives; the floors below refer to rows of this table."""
 
     min: Size = MI
     max: Size = EIGHT_GI
@@ -48,7 +48,7 @@ class BenchSection:
     iters: int = 20
     warmup: int = 5
     repeats: int = 3  # repeats of the sweep: three distinguish a slow fabric from an unstable one
-    spread_max: float | None = None  # how far apart repeats of one row may lie: (largest - smallest) / median
+    spread_max: float | None = None  # maximum spread of the repeats of one row: (largest - smallest) / median
 
     def __post_init__(self) -> None:
         require(0 < self.min <= self.max, "min", "must be above 0 and at most max")
@@ -61,10 +61,10 @@ class BenchSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """The least bus bandwidth of one named row; out of place and in place must both reach it."""
+    """The least bus bandwidth of one row; out-of-place and in-place results must both reach it."""
 
     collective: str
-    algorithm: str  # 'ring', or 'default' for whatever NCCL chose
+    algorithm: str  # 'ring', or 'default' for NCCL's own choice
     nodes: int
     size: Size
     busbw_gbps: float  # GB/s, 1e9 bytes per second, as nccl-tests prints it
@@ -82,7 +82,7 @@ class Floor:
 
 PER_RANK = Size(2**28)
 ADAM_BYTES = 14
-"""Bytes saved for a parameter by mixed-precision Adam: 2 of bf16 weights, 4 of the fp32 copy, 4 and 4 of the moments
+"""Bytes saved for each parameter by mixed-precision Adam: 2 of bf16 weights, 4 of the fp32 copy, 4 and 4 of the moments
 (Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3.1, without the gradients, which are not saved)."""
 SHORTEST_S = 60
 _FACTORS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
@@ -92,19 +92,19 @@ _FACTORS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 class CheckpointSection:
     """The place and size of training's saved state, for ``accept --checkpoint``.
 
-    Empty: the first shared path of `storage` that is written takes it, and nothing is judged but that it works.
+    If empty, the first shared and writable path of `storage` is used, and only completion is judged.
     """
 
-    path: str = ""  # name of a storage path with write: true, which must outlive the job
-    local: str = ""  # name of the storage path, or scratch, to which it is saved first
+    path: str = ""  # name of a storage path with write: true; it must outlive the job
+    local: str = ""  # name of the storage path, or scratch, to which a checkpoint is saved first
     bytes: Size = PER_RANK  # of each rank
     mb_s: float | None = None  # MB/s (1e6 bytes) of all ranks together while training is paused
-    pause_max_s: float | None = None  # how long a checkpoint of `model` may stop training
-    model: str = ""  # parameters, such as 70B
+    pause_max_s: float | None = None  # longest pause of training for a checkpoint of `model`
+    model: str = ""  # number of parameters, such as 70B
     bytes_per_parameter: int = ADAM_BYTES
-    interval_s: int = 1800  # between two checkpoints
+    interval_s: int = 1800  # interval between two checkpoints
     gather: bool = False  # rank 0 gathers the whole state, unsharded
-    private: bool = False  # other teams must not be able to read or replace it
+    private: bool = False  # other users must not be able to read or replace it
     source: str = ""  # the source of these numbers
 
     def __post_init__(self) -> None:
@@ -117,27 +117,27 @@ class CheckpointSection:
 
 
 def parameters(text: str) -> int:
-    """Read a size of a model: 70B, 1.5T, 350M; 0 if it is invalid."""
+    """Parse a model size: 70B, 1.5T, 350M; 0 if it is invalid."""
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([KMBT]?)", text.strip(), re.IGNORECASE)
     return round(float(match[1]) * _FACTORS[match[2].upper()]) if match else 0
 
 
 VERBS = {"ib": "InfiniBand", "roce": "Ethernet", "gib": "Ethernet", "efa": None}
-"""Fabrics with RDMA devices as NICs, and the link layer that sysfs shows of them; EFA has none."""
+"""Fabrics whose NICs are RDMA devices, and the link layer that sysfs shows for them; EFA has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricSection:
     """The network between nodes: the transport and rails that NCCL must use."""
 
-    kind: str | None = None  # in the words of the log analyzer: ib, roce, efa, ...
-    rails: int | None = None  # network devices that NCCL must be seen to use on each node
+    kind: str | None = None  # in the terms of the log analyzer: ib, roce, efa, ...
+    rails: int | None = None  # number of network devices that NCCL must use on each node
     rail_gbit_s: float | None = None
-    node_gbit_s: float | None = None  # where rails are grouped (EFA): the whole node; default rails x rail_gbit_s
+    node_gbit_s: float | None = None  # rate of the whole node, if rails are grouped (EFA); default rails x rail_gbit_s
     gdr: bool | None = None
-    devices: int | None = None  # RDMA devices of a pod, where that is another number than its rails (EFA groups them)
-    device_gbit_s: float | None = None  # of one such device; default rail_gbit_s where devices and rails are the same
-    perftest_s: int = 2  # of each RDMA write between neighbours where the image has perftest; 0: none
+    devices: int | None = None  # RDMA devices of a pod, if their number differs from the rails (EFA groups them)
+    device_gbit_s: float | None = None  # rate of one such device; default rail_gbit_s if devices and rails are the same
+    perftest_s: int = 2  # duration of each RDMA write between neighbours if the image has perftest; 0: not run
 
     KINDS = ("ib", "roce", "efa", "cxi", "gib", "tcpx", "fastrak", "fastsocket", "ucx", "mnnvl", "socket")
 
@@ -158,19 +158,19 @@ class FabricSection:
 
     @property
     def device_count(self) -> int | None:
-        """How many RDMA devices a pod must have."""
+        """Number of RDMA devices that a pod must have."""
         return self.devices if self.devices is not None else self.rails
 
     @property
     def device_rate(self) -> float | None:
-        """Which rate each of them must have, in Gb/s."""
+        """Rate that each RDMA device must have, in Gb/s."""
         if self.device_gbit_s is not None or self.devices not in (None, self.rails):
             return self.device_gbit_s
         return self.rail_gbit_s
 
     @property
     def node_gbps(self) -> float | None:
-        """A node's maximum send rate, in GB/s (1e9 bytes per second)."""
+        """Maximum send rate of a node, in GB/s (1e9 bytes per second)."""
         if self.node_gbit_s is not None:
             return self.node_gbit_s / 8
         if self.rails is None or self.rail_gbit_s is None:
@@ -183,10 +183,10 @@ class GpuSection:
     """The accelerators of a node, as the scheduler counts them."""
 
     resource: str = "nvidia.com/gpu"
-    per_node: int | None = None  # 0: a trial on CPUs alone, which does not describe GPUs and their fabric
+    per_node: int | None = None  # 0: a trial on CPUs only, without GPUs and their fabric
     kind: str = "nvidia"
-    product: tuple[str, ...] = ()  # what the label of GPU feature discovery may say, with * for any text
-    machines: tuple[str, ...] = ()  # what node.kubernetes.io/instance-type may say; `profile detect` alone reads it
+    product: tuple[str, ...] = ()  # allowed values of GPU feature discovery's label, with * for any text
+    machines: tuple[str, ...] = ()  # allowed values of node.kubernetes.io/instance-type; only `profile detect` reads it
 
     def __post_init__(self) -> None:
         require(self.kind in ("nvidia", "amd"), "kind", f"must be nvidia or amd, not {self.kind!r}")
@@ -196,22 +196,22 @@ class GpuSection:
 
     @property
     def none(self) -> bool:
-        """Whether the trial is one of CPUs alone."""
+        """Whether the trial runs on CPUs only."""
         return self.per_node == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSection:
-    """Requirements on the node as seen in a pod. ``managed``: driver and toolkit are the provider's, and not judged."""
+    """Requirements on the node as seen in a pod. ``managed``: the provider owns driver and toolkit (not judged)."""
 
     managed: bool = False
     driver_min: str | None = None
-    toolkit_min: str | None = None  # of the NVIDIA container toolkit
-    memlock_min: Size | None = None  # 'unlimited' is -1
+    toolkit_min: str | None = None  # minimum version of the NVIDIA container toolkit
+    memlock_min: Size | None = None  # in bytes; 'unlimited' is -1
     intra_node: str | None = None  # how the GPUs of a node reach each other: p2p (NVLink, xGMI), shm (PCIe machines)
     nvlinks: int | None = None  # active links of each GPU
-    persistence: bool | None = None  # must the driver stay loaded between jobs?
-    dcgm: int = 1  # the level of DCGM's diagnostics where the image has dcgmi; 0: none
+    persistence: bool | None = None  # whether the driver must stay loaded between jobs
+    dcgm: int = 1  # level of DCGM's diagnostics if the image has dcgmi; 0: not run
 
     def __post_init__(self) -> None:
         require(self.intra_node in (None, "p2p", "shm"), "intra_node", f"must be p2p or shm, not {self.intra_node!r}")
@@ -225,13 +225,13 @@ class RuntimeSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImagesSection:
-    """The images of the trial's pods, including sidecars and additions of webhooks."""
+    """The images of the trial's pods, including sidecars and containers that webhooks add."""
 
-    digest: bool = False  # every image must be named by its digest: a tag can be moved
-    registries: tuple[str, ...] = ()  # prefixes such as registry.example.com/mirror; none: any registry may serve
-    models: tuple[str, ...] = ()  # images of models and services; on record with whether a digest pins them
+    digest: bool = False  # every image must be pinned by digest: a tag can be moved
+    registries: tuple[str, ...] = ()  # prefixes such as registry.example.com/mirror; none: any registry is allowed
+    models: tuple[str, ...] = ()  # images of models and services, recorded with whether a digest pins them
     pull_max_s: float | None = None
-    check_secrets: bool = False  # get the pull secrets by name, as --check-secrets does
+    check_secrets: bool = False  # look up the pull secrets by name, as --check-secrets does
 
     def __post_init__(self) -> None:
         require_positive(self, "pull_max_s")
@@ -243,25 +243,25 @@ class LaunchSection:
     """The launcher of training here; the trial uses the same."""
 
     launcher: str = "indexed"
-    queue: Queue | None = None  # none: pods go straight to the scheduler
+    queue: Queue | None = None  # none: pods are created without a queue
     mpi: Mpi = field(default_factory=Mpi)
     runtime: str = "torch-distributed"  # the ClusterTrainingRuntime of a TrainJob
-    gang_test: bool = False  # also try a job that cannot fit: it must start no pod
-    nodes_on_demand: bool = False  # an autoscaler brings the nodes when pods request them
+    gang_test: bool = False  # also submit a job that cannot fit: it must start no pod
+    nodes_on_demand: bool = False  # an autoscaler creates the nodes when pods request them
 
     def __post_init__(self) -> None:
         require_known("launcher", "launcher", self.launcher, LAUNCHERS)
 
 
 MOST_ENDPOINTS = 32
-"""Tried at once by every pod, and each is a line of evidence."""
+"""Limit: every pod tries all endpoints at once, and each is a line of evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointsSection:
-    """Hosts that pods must reach (a registry's mirror, a tracking server), and must not (the internet, in an air gap).
+    """Endpoints that pods must reach (a registry mirror), or must not reach (the internet, in an air gap).
 
-    Each is HOST:PORT, or a URL of http or https.
+    Each is HOST:PORT, or a URL with http or https.
     """
 
     reachable: tuple[str, ...] = ()
@@ -280,19 +280,19 @@ class EndpointsSection:
 
     @property
     def all(self) -> tuple[Endpoint, ...]:
-        """The tests of the pods."""
+        """Tests that the pods run."""
         return (*(Endpoint(text) for text in self.reachable), *(Endpoint(text, True) for text in self.forbidden))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSection:
-    """Packet sizes and rates between pods. Empty: nothing is known, so that only contradictions are faults."""
+    """Packet sizes and rates between pods. If empty, only contradictions are faults."""
 
-    mtu: int | None = None  # bytes; the least that must get through between pods without being cut
-    secondary_mtu: int | None = None  # bytes; of the interfaces that Multus and its like attach
-    tcp_gbit_s: float | None = None  # one TCP connection between two pods, at its best
+    mtu: int | None = None  # bytes; the least packet size that must pass between pods unfragmented
+    secondary_mtu: int | None = None  # bytes; for the interfaces that Multus or a similar plugin attaches
+    tcp_gbit_s: float | None = None  # of one TCP connection between two pods, at its best moment
     endpoints: EndpointsSection = field(default_factory=EndpointsSection)
-    source: str = ""  # where these numbers come from
+    source: str = ""  # the source of these numbers
 
     def __post_init__(self) -> None:
         for name in ("mtu", "secondary_mtu"):
@@ -305,10 +305,10 @@ class NetworkSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservabilitySection:
-    """The GPU metrics that the platform must collect, to diagnose a slow job."""
+    """The GPU metrics that the platform must collect to diagnose a slow job."""
 
-    dcgm_exporter: bool = False  # an exporter of GPU metrics, ready on every GPU node
-    service_monitor: bool = False  # and a ServiceMonitor of Prometheus Operator that has it scraped
+    dcgm_exporter: bool = False  # an exporter of GPU metrics is ready on every GPU node
+    service_monitor: bool = False  # a ServiceMonitor of Prometheus Operator selects the exporter
 
 
 SIXTEEN_GI = Size(2**34)
@@ -316,13 +316,13 @@ GPU_TAINTS: tuple[Unstructured, ...] = (
     {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
     {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
 )
-"""The taints that keep GPU nodes for GPU work: by the resource's own name (GKE, OKE, and the admission plugin
+"""The taints that reserve nodes for GPU work: by the resource's own name (GKE, OKE, and the admission plugin
 ExtendedResourceToleration of Kubernetes), and as Azure documents it ("Use GPUs on AKS": sku=gpu:NoSchedule)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSection:
-    """The pod that training would use here; the trial runs in the same one."""
+    """The pod that training uses on this cluster; the trial runs in the same one."""
 
     # The raw-torchrun example of the TAO Kubernetes page (NVIDIA TAO skill bank, tao-run-on-kubernetes) names this tag.
     image: str = "nvcr.io/nvidia/pytorch:25.08-py3"
@@ -346,13 +346,13 @@ class PodSection:
     run_as_user: int | None = None
     host_network: bool = False
     sidecars: tuple[Unstructured, ...] = ()
-    volumes: tuple[Unstructured, ...] = ()  # next to the probe's own: a fabric's libraries on the host, for one
+    volumes: tuple[Unstructured, ...] = ()  # in addition to the probe's own, such as a fabric's libraries on the host
     mounts: tuple[Unstructured, ...] = ()
-    limits: dict[str, str] = field(default_factory=dict)  # of cpu and memory, where a quota requests them
+    limits: dict[str, str] = field(default_factory=dict)  # of cpu and memory, if a quota requires them
     env: dict[str, str] = field(default_factory=dict)
-    claims: tuple[ClaimSpec, ...] = ()  # devices by dynamic resource allocation, next to or instead of resources
-    env_secrets: tuple[str, ...] = ()  # Secrets with keys that become variables; named here, never read
-    seccomp: str = "RuntimeDefault"  # or Unconfined, as most training pods run; nothing: the node's default
+    claims: tuple[ClaimSpec, ...] = ()  # devices by dynamic resource allocation, in addition to or instead of resources
+    env_secrets: tuple[str, ...] = ()  # Secrets whose keys become variables; named here, never read
+    seccomp: str = "RuntimeDefault"  # or Unconfined, as for most training pods; empty: the node's default
     master_port: int = 29500  # torchrun's default, and TAO's
 
 
@@ -363,9 +363,9 @@ FACTS = ("kernel", "os", "runtime", "kubelet", "driver")
 class StackSection:
     """The software of the GPU nodes, as the API shows it."""
 
-    operator: bool = False  # the GPU operator must be there, with a ClusterPolicy that is ready
-    device_plugin: bool = False  # a device plugin must be seen as pods; some platforms run it where no pod shows it
-    may_differ: tuple[str, ...] = ()  # facts that need not be the same on all nodes of the pool
+    operator: bool = False  # a GPU operator is required, with a ClusterPolicy that is ready
+    device_plugin: bool = False  # device plugin pods are required; some platforms run the plugin outside of pods
+    may_differ: tuple[str, ...] = ()  # facts that may differ between nodes of the pool
 
     baseline: Mapping[str, str] = field(
         default_factory=dict
@@ -381,15 +381,15 @@ SIXTY_FOUR_MI = Size(2**26)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoragePath(StorageSpec):
-    """A path of the trial, with its requirements; ``bytes`` is at most a twentieth of the free space."""
+    """A path for the trial, with its requirements; ``bytes`` is at most a twentieth of the free space."""
 
     bytes: Size = SIXTY_FOUR_MI
     free_min: Size | None = None
     write_mb_s: float | None = None  # MB/s (1e6 bytes) that one node must reach, fsync included
     read_mb_s: float | None = None
-    files_s: float | None = None  # small files that one node must create, and the next one read, each second
+    files_s: float | None = None  # small files per second that one node must create, and the next one read
     locks: bool | None = None  # whether training needs file locks that exclude other nodes; none: unknown, not judged
-    not_empty: bool = False  # a data set: there must be something in it
+    not_empty: bool = False  # for a data set: the path must not be empty
 
     def __post_init__(self) -> None:
         require_positive(self, "write_mb_s", "read_mb_s", "files_s", "free_min")
@@ -398,12 +398,12 @@ class StoragePath(StorageSpec):
             between = self.write and self.shared
             require(between or not getattr(self, key), key, "needs shared: true and write: true")
         require(self.bytes >= 0, "bytes", "must not be negative")
-        StorageSpec.__post_init__(self)  # super() does not know a class with slots, which dataclass makes anew
+        StorageSpec.__post_init__(self)  # super() fails in a dataclass with slots, which is a new class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSection:
-    """The paths of training's data and results (layer 15). Empty: nothing is requested, nor tried."""
+    """The paths of training's data and results (layer 15). If empty, no storage is mounted or tested."""
 
     paths: tuple[StoragePath, ...] = ()
     s3: tuple[S3, ...] = ()
@@ -411,8 +411,8 @@ class StorageSection:
     scratch: str = ""  # where node-local scratch (an emptyDir) is mounted
     burst: Size = Size(0)  # noqa: RUF009 -- a number; what every rank writes at once, as a checkpoint does
     burst_mb_s: float | None = None  # MB/s (1e6 bytes) of all ranks of a node together
-    env_secrets: tuple[str, ...] = field(default=())  # Secrets with keys that become variables; never read
-    credentials: tuple[Credential, ...] = ()  # keys of Secrets that training needs; their presence is judged
+    env_secrets: tuple[str, ...] = field(default=())  # Secrets whose keys become variables; never read
+    credentials: tuple[Credential, ...] = ()  # keys of Secrets that training needs; only their presence is judged
     source: str = ""  # the source of these numbers
 
     def __post_init__(self) -> None:
@@ -424,26 +424,26 @@ class StorageSection:
 
     @property
     def asked(self) -> bool:
-        """Whether the trial's pods look at any storage."""
+        """Whether the trial's pods test any storage."""
         return bool(self.paths or self.s3 or self.scratch or self.credentials)
 
 
 LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""From near to far, in the words of `nvidia-smi topo -m`."""
+"""From near to far, in the terms of `nvidia-smi topo -m`."""
 POLICIES, SCOPES = ("none", "best-effort", "restricted", "single-numa-node"), ("container", "pod")
-"""Of the kubelet's Topology Manager (kubernetes.io, "Control Topology Management Policies on a node")."""
+"""Policies of the kubelet's Topology Manager (kubernetes.io, "Control Topology Management Policies on a node")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologySection:
-    """The distance between a GPU and its nearest NIC, and forbidden obstacles."""
+    """The distance between a GPU and its nearest NIC, and settings that must be off."""
 
-    gpu_nic_max: str | None = None  # the farthest way from a GPU to its nearest NIC
+    gpu_nic_max: str | None = None  # the maximum distance from a GPU to its nearest NIC
     acs_off: bool | None = None  # true: Access Control Services must not redirect peer-to-peer traffic
     source: str = ""
-    policy: str | None = None  # which topologyManagerPolicy every kubelet must have
-    scope: str | None = None  # and which topologyManagerScope
-    leaf_label: str | None = None  # the node label that names a node's leaf switch, if it is not a usual one
+    policy: str | None = None  # topologyManagerPolicy that every kubelet must have
+    scope: str | None = None  # topologyManagerScope that every kubelet must have
+    leaf_label: str | None = None  # the node label that names a node's leaf switch, if it is not one of the known ones
 
     def __post_init__(self) -> None:
         if self.gpu_nic_max is not None:
@@ -456,11 +456,11 @@ class TopologySection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSection:
-    """Requirements on the steps of ``accept --training``. Empty: they run, and are only compared with each other."""
+    """Requirements on the steps of ``accept --training``. If empty, GPUs are only compared with each other."""
 
     tflops: float | None = None  # TFLOP/s (1e12) of each GPU in a step with all ranks, by the formula of the report
-    batch: int | None = None  # sequences a step and GPU at which the floor was measured; other runs are not held to it
-    exposed_max: float | None = None  # share of a step that communication may take without compute next to it
+    batch: int | None = None  # sequences per step and GPU with which the floor was measured
+    exposed_max: float | None = None  # maximum share of a step for communication that does not overlap with compute
     source: str = ""  # the source of these numbers
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The trial that a profile requests, as training's own pods would run it."""
+"""The trial that a profile requests, in the pods that training would use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .schema import VERBS
 
 NODE, RING, DEFAULT, SENDRECV, ALLTOALL, GLOO = "node", "ring", "default", "sendrecv", "alltoall", "gloo"
 COMMAND = "command"
-"""The run of --command, in place of all these: the user's own program."""
+"""The name of the run of --command, the user's own program, which replaces all these."""
 OPERATIONS = {
     NODE: "all_reduce",
     RING: "all_reduce",
@@ -28,17 +28,18 @@ OPERATIONS = {
     GLOO: "all_reduce",
     COMMAND: "all_reduce",
 }
-"""The purpose of each collective of the trial, in the order of the runs. First every node on its own: whose GPUs do not
-reach each other slows all others. Then Ring judges the network: on two nodes NCCL's own choice may exceed what the
-links of one carry. The default is what users get. send/recv and all_to_all are patterns of pipelines and experts.
-Without GPUs there is one, by gloo."""
+"""The operation of each collective of the trial, in the order of the runs. Each node runs alone first: a node whose
+GPUs cannot communicate would slow all others. Then Ring tests the network: on two nodes NCCL's own choice may exceed
+the link rate of one node. NCCL's default is what users get. send/recv and all_to_all are the patterns of pipeline
+and expert parallelism. Without GPUs there is one all_reduce, by gloo."""
 SCRATCH = "scratch"
 SHORT_FROM = 64 * 2**20
-"""Bytes. The sweeps next to Ring and default start here: below, latency decides, which those two have shown."""
+"""The least size in bytes of all sweeps but Ring and default: below it latency dominates, which those two have
+measured."""
 
 
 def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int = 1, **changes: Any) -> TrialSpec:
-    """Return the trial that a profile requests; ``gpus_per_node`` is used where the profile does not know it."""
+    """Return the trial that a profile requests; ``gpus_per_node`` is used if the profile does not define it."""
     pod, bench = profile.pod, profile.bench
     launch = profile.launch
     asked = {f.name: getattr(pod, f.name) for f in fields(pod) if f.name != "shm"}
@@ -87,13 +88,13 @@ _OF_ONE_JOB = ("run_id", "namespace", "name", "command", "nodes", "anti_affinity
 
 
 def job_defaults(profile: Profile) -> dict[str, Any]:
-    """Return a profile's fields of a user's JobSpec, for create_job(profile=...)."""
+    """Return a user's JobSpec fields from a profile, for create_job(profile=...)."""
     spec = spec_of(profile, run_id="job", namespace="job")
     return {each.name: getattr(spec, each.name) for each in fields(JobSpec) if each.name not in _OF_ONE_JOB}
 
 
 def recorded_pod(spec: TrialSpec) -> RecordedPod:
-    """Return a record's section about the trial's pods, without their environment."""
+    """Return a record's section about the trial's pods, without their environment variables."""
     return {
         "gpu_resource": spec.gpu_resource,
         "gpus": spec.gpus_per_node,
@@ -105,7 +106,7 @@ def recorded_pod(spec: TrialSpec) -> RecordedPod:
 
 
 def spec_of_record(pod: RecordedPod, *, image: str, namespace: str) -> TrialSpec:
-    """Return a trial with the pods' requests of a record. Raises SpecError: it is untrusted."""
+    """Return a trial with a record's pod requests. Raises SpecError: the record is untrusted."""
     kind, _, name = pod["queue"].partition(":")
     return TrialSpec(
         run_id="recorded",
@@ -136,7 +137,7 @@ def stored(profile: Profile) -> dict[str, Any]:
 def collectives_of(profile: Profile, gpus: int) -> Iterator[Collective]:
     """Yield the trial's runs, in order: each node alone if it has several GPUs, then all of them.
 
-    all_to_all only where the profile has a floor for it: nothing else would judge it.
+    all_to_all runs only if the profile has a floor for it: without one it is not judged.
     """
     repeats = profile.bench.repeats
     if profile.gpu.none:
@@ -153,14 +154,14 @@ def collectives_of(profile: Profile, gpus: int) -> Iterator[Collective]:
 
 
 def _short(profile: Profile, largest: int) -> BenchSizes:
-    """Return the sweep from 64 MiB to 1 GiB, or to the largest row that a floor names."""
+    """Return the message sizes from 64 MiB to 1 GiB, or to the largest row with a floor."""
     bench = profile.bench
     top = max(largest, min(2**30, bench.max))
     return BenchSizes(min_bytes=max(4, min(SHORT_FROM, top)), max_bytes=top, iters=bench.iters, warmup=bench.warmup)
 
 
 def _in_empty_dir(profile: Profile, path: str) -> bool:
-    """Whether a path lies on an emptyDir of the profile's pod: the longest mount that holds it decides."""
+    """Return whether a path is on an emptyDir of the profile's pod: the longest mount that contains it decides."""
     empty = {str(volume.get("name")) for volume in profile.pod.volumes if "emptyDir" in volume}
     mounts = [(f"{str(m.get('mountPath')).rstrip('/')}/", str(m.get("name"))) for m in profile.pod.mounts]
     holding = [each for each in mounts if f"{path.rstrip('/')}/".startswith(each[0])]
@@ -168,7 +169,7 @@ def _in_empty_dir(profile: Profile, path: str) -> bool:
 
 
 def checkpoint_of(profile: Profile) -> CheckpointSpec | None:
-    """Return the checkpoint that the profile requests; None where it names no path that is written.
+    """Return the checkpoint that the profile requests; None if it names no writable path.
 
     Raises SpecError for a path that is not one of `storage`.
     """

@@ -1,4 +1,4 @@
-"""Strict YAML into dataclasses: every refusal names the path and the nearest right word, in one line."""
+"""Strict YAML into dataclasses: every error names the path and the nearest valid word, in one line."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .errors import Problem, ProfileError
 
 HERE = Path(__file__).resolve().parent
 MAX_BYTES = 1_000_000
-"""A profile is a page; anything larger is not one."""
+"""Maximum size of a profile in bytes; a larger file is rejected."""
 
 Size = NewType("Size", int)
-"""Bytes. Written as in nccl-tests (8, 64K, 1M, 8G, powers of 1024), as 16Gi, or 'unlimited' (-1)."""
+"""A size in bytes. Written as in nccl-tests (8, 64K, 1M, 8G, powers of 1024), as 16Gi, or 'unlimited' (-1)."""
 
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_SIZE = re.compile(r"(\d+)\s*([KMGTkmgt]?)(?:i?B?)")  # never 'b': 8Gb are usually bits
+_SIZE = re.compile(r"(\d+)\s*([KMGTkmgt]?)(?:i?B?)")  # never 'b': 8Gb usually means bits
 _EXPECTED = {
     str: "a text",
     int: "a whole number",
@@ -38,14 +38,14 @@ _EXPECTED = {
 
 
 _REFUSED: ContextVar[list[str] | None] = ContextVar("_REFUSED", default=None)
-"""The errors of a record that is being built; None if nothing collects them."""
+"""The errors of a record that is being built; None if they are not collected."""
 
 Document: TypeAlias = dict[str, Any]
-"""A profile as the mapping of its YAML file: read but not yet validated, or to be written."""
+"""A profile as the mapping of its YAML file: not yet validated, or about to be written."""
 
 
 def require(ok: bool, name: str, text: str) -> None:
-    """Refuse a record with an impossible field ``name``; the loader puts the path in front, and requests all."""
+    """Reject a record with an invalid field ``name``; the loader prepends the path, and collects all errors."""
     if ok:
         return
     refused = _REFUSED.get()
@@ -55,33 +55,33 @@ def require(ok: bool, name: str, text: str) -> None:
 
 
 def require_positive(record: object, *names: str) -> None:
-    """Refuse a record in which one of these fields is a number that is not above 0; None is not a number."""
+    """Reject a record in which one of these fields is not above 0; None is allowed."""
     for name in names:
         value = getattr(record, name)
         require(value is None or value > 0, name, "must be above 0")
 
 
 def require_known(name: str, what: str, value: str, choices: Collection[str]) -> None:
-    """Reject a word outside a field's choices, with the nearest of them."""
+    """Reject a value outside a field's choices, with the nearest choice."""
     if value not in choices:
         require(ok=False, name=name, text=f"unknown {what} {value!r}{nearest(value, choices)}")
 
 
 def require_source(source: str, *numbers: object) -> None:
-    """Reject numbers (None: not given) without a source in a record's field `source`."""
+    """Reject numbers (None: not given) if the record's field `source` is empty."""
     given = any(number is not None for number in numbers)
     require(not given or bool(source.strip()), "source", "must say where the numbers come from")
 
 
 class _Once(yaml.constructor.SafeConstructor):
-    """Refuses a key that is written twice (YAML itself would keep the last one silently)."""
+    """A constructor that rejects duplicate keys (YAML itself would silently keep the last one)."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in keys:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is there twice", key.start_mark)
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} appears twice", key.start_mark)
                 keys.add(key.value)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
@@ -92,14 +92,14 @@ class _Loader(_Once, yaml.SafeLoader):
 
 
 class _OwnLoader(_Once, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The same in C where it can be, ten times as fast, for the files of this package.
+    """The same loader in C if available, ten times as fast, for the files of this package.
 
-    The type is ignored because mypy takes no base that is chosen at run time; a PyYAML without libyaml lacks it.
+    The type is ignored because mypy accepts no base class chosen at run time; a PyYAML without libyaml lacks it.
     """
 
 
 def read_yaml(path: Path) -> Document:
-    """Read one YAML mapping. Raises ProfileError in one line, with the line number where there is one."""
+    """Read one YAML mapping. Raises ProfileError in one line, with the line number if known."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -119,7 +119,7 @@ def read_yaml(path: Path) -> Document:
         raise ProfileError(f"{where}broken YAML: {said}", file=path.name) from error
     except RecursionError as error:
         raise ProfileError("nested too deeply", file=path.name) from error
-    except ValueError as error:  # e.g. a date that does not exist
+    except ValueError as error:  # such as an invalid date
         raise ProfileError(f"broken YAML: {error}", file=path.name) from error
     if document is None:
         raise ProfileError("the file is empty", file=path.name)
@@ -129,7 +129,7 @@ def read_yaml(path: Path) -> Document:
 
 
 def build(hint: Any, value: Any, path: str) -> Any:
-    """Convert a YAML value to the type ``hint``, or raise ProfileError of all that is wrong at and below ``path``."""
+    """Convert a YAML value to the type ``hint``; raise ProfileError with all errors at and below ``path``."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         inner = [a for a in typing.get_args(hint) if a is not type(None)]
@@ -179,15 +179,15 @@ def _record(cls: type[Any], value: Any, path: str) -> Any:
 
 
 def _made(cls: type[Any], made: Document, path: str) -> Any:
-    """Return the record, or raise ProfileError of all that it refuses of itself."""
+    """Return the record; raise ProfileError with all fields that it rejects."""
     refused: list[str] = []
     token = _REFUSED.set(refused)
     try:
         record = cls(**made)
-    except ValueError as error:  # a record refuses a value that cannot be true: '.field why'
+    except ValueError as error:  # a record rejects an impossible value: '.field why'
         refused.append(str(error))
     except Exception:
-        if not refused:  # else its refusals explain why it could not continue
+        if not refused:  # otherwise the rejected fields explain the exception
             raise
     finally:
         _REFUSED.reset(token)
@@ -202,7 +202,7 @@ def _made(cls: type[Any], made: Document, path: str) -> Any:
 
 
 def _built(parts: Iterable[tuple[Any, Any, Any, str]]) -> dict[Any, Any]:
-    """Build each value (key, type, value, path), or raise ProfileError of all that is wrong with them."""
+    """Build each value (key, type, value, path); raise ProfileError with all their errors."""
     built: dict[Any, Any] = {}
     problems: list[Problem] = []
     for key, hint, value, path in parts:
@@ -216,7 +216,7 @@ def _built(parts: Iterable[tuple[Any, Any, Any, str]]) -> dict[Any, Any]:
 
 
 def lines_of(file: Path, paths: Sequence[str]) -> list[int]:
-    """Return the line of each key of a YAML file, or of the nearest parent; 0: not in the file."""
+    """Return the line of each key of a YAML file, or of its nearest parent; 0: not in the file."""
     try:
         root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
@@ -233,7 +233,7 @@ def _line_of(node: yaml.Node | None, path: str) -> int:
 
 
 def _step(node: yaml.Node, path: str) -> tuple[yaml.Mark, yaml.Node, str] | None:
-    """Descend by the first key or number of a path; return its place, its content, and the rest of the path."""
+    """Descend by the first key or index of a path; return its position, its content, and the rest of the path."""
     if isinstance(node, yaml.SequenceNode) and (match := re.match(r"\[(\d+)\]\.?", path)):
         item = node.value[int(match[1])] if int(match[1]) < len(node.value) else None
         return (item.start_mark, item, path[match.end() :]) if item else None
@@ -267,7 +267,7 @@ def _scalar(hint: Any, value: Any, path: str) -> Any:
 
 
 def parse_size(value: Any, path: str = "size") -> Size:
-    """Return the bytes that '8G', '16Gi', '1048576', 1048576 or 'unlimited' (-1) mean."""
+    """Parse '8G', '16Gi', '1048576', 1048576 or 'unlimited' (-1) into bytes."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return Size(value)
     if isinstance(value, str):

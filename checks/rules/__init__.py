@@ -1,1 +1,1 @@
-"""The pure rules behind the checks: facts in, findings out; nothing here talks to a cluster."""
+"""The pure rules behind the checks: facts in, findings out, without access to a cluster."""

@@ -1,11 +1,11 @@
 """Admission rules: server-side dry runs of the trial's pods, and the changes in them; nothing is created.
 
-Rule: the pod is tried as a Pod. A Job is accepted even if its pods violate a policy, with a `Warning:` header at most,
-and the refusals come later as events.
+Rule: the pod is tried as a Pod. A Job is accepted even if its pods violate a policy, with a `Warning:` header at most;
+its pods are rejected later, in events.
 
-Of what a mutating webhook or policy changed, what is added is the cluster's business (sidecars, labels, defaults, a
-mirror's image); what training requested and would not get is a fault. Less CPU or memory requested is reported and not
-judged: it moves pods, and breaks none.
+Additions by a mutating webhook or policy are the cluster's choice (sidecars, labels, defaults, a mirror's image).
+Removing or replacing what training requests is a fault. A lower CPU or memory request is reported but not judged: it
+changes scheduling, and breaks no pod.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ class Admission:
     ok: bool | None
     observed: str
     fault: str = ""
-    subject: str = ""  # the quota, webhook, policy or class that refused, where the server names it
+    subject: str = ""  # the quota, webhook, policy or class that rejected the pod, if the server names it
     notes: tuple[str, ...] = ()
-    confirm: str = ""  # of what refused, where its text says more than the fault
+    confirm: str = ""  # specific to the rejection, if its text says more than the fault
     remedy: str = ""
     shortages: tuple[Shortage, ...] = ()
     changes: tuple[Finding, ...] = ()  # items of the requested pod that the admitted one lacks
     granted: frozenset[str] = frozenset()  # the resources, as a pod names them, that quotas grant
-    pod: Unstructured | None = None  # as the cluster would run it: with what webhooks and defaults added
+    pod: Unstructured | None = None  # as the cluster would run it: with additions by webhooks and defaults
 
 
 def try_pods(kube: Kube, pod: Unstructured, job: Unstructured, pods: int) -> Admission:
-    """Dry-run one pod of the trial, and see whether the quotas have room for all; without that right, try its Job."""
+    """Dry-run one pod of the trial, and compare the quotas with all pods; without that permission, try its Job."""
     try:
         answer = kube.create(path("pods", namespace=kube.namespace), pod, dry_run=True)
     except ApiError as error:
         if isinstance(error, Forbidden) and NO_RIGHT.search(error.message):
             return _try_job(kube, job)
         refused = refusal(error, pods)
-        if refused.fault in QUOTA_FAULTS:  # the server names one pod's part of it
+        if refused.fault in QUOTA_FAULTS:  # the server checks only one pod's share of the quota
             short, notes, granted = shortages(kube, pod, pods)
             refused = _short(short, notes, granted, None) if short else refused
         return refused
@@ -100,7 +100,7 @@ def _short(
 
 
 def _try_job(kube: Kube, job: Unstructured) -> Admission:
-    """Without the right to create pods: try the Job, and read the warnings that PodSecurity sends with it."""
+    """Try the Job if pods may not be created, and read the PodSecurity warnings in the response."""
     try:
         place = path("jobs", namespace=kube.namespace, group="batch")
         answer = roles_known(lambda: kube.create(place, job, dry_run=True))
@@ -116,13 +116,14 @@ def _try_job(kube: Kube, job: Unstructured) -> Admission:
 
 
 LEVELS = ("privileged", "baseline", "restricted")
-"""Of the Pod Security Standards, from loosest to strictest: each rejects everything that the ones before it reject."""
+"""Levels of the Pod Security Standards, from loosest to strictest: each rejects everything that a looser one rejects.
+"""
 
 
 def _enforced(kube: Kube) -> str | None:
-    """Return the Pod Security level that the namespace's label enforces; None where it has none or is not seen.
+    """Return the Pod Security level that the namespace's label enforces; None if it has none or is not visible.
 
-    A Job is compared with the level of the label warn alone: that its pods are refused, enforce decides
+    For a Job the API server evaluates only the warn label: whether its pods are rejected depends on enforce
     (https://kubernetes.io/docs/concepts/security/pod-security-admission/#workload-resources-and-pod-templates).
     """
     try:
@@ -134,7 +135,7 @@ def _enforced(kube: Kube) -> str | None:
 
 
 def refusal(error: ApiError, pods: int = 1) -> Admission:
-    """Name the gate that refused; '' for other errors (a webhook without dry run, a lost server)."""
+    """Name the component that rejected the pod; '' for other errors (a webhook without dry run, a lost server)."""
     read = read_refusal(error.message, pods)
     known = read.fault in GATES or is_policys(error.message)
     if NO_DRY_RUN.search(error.message):
@@ -156,14 +157,15 @@ def refusal(error: ApiError, pods: int = 1) -> Admission:
 
 
 SHARED = ("cpu", "memory", "ephemeral-storage")
-"""Resources that a request reserves and a limit bounds; of all others both are the number of devices."""
+"""Resources that a request reserves and a limit bounds; for all others both are the number of devices."""
 PLAIN = ("hostname", "subdomain", "hostNetwork", "runtimeClassName")
-"""Fields of a pod without which it is another one: who finds it, which network and runtime it has."""
+"""Fields of a pod that must not change: its DNS name, its network and its runtime."""
 NOTED = ("schedulerName", "priorityClassName", "serviceAccountName", "dnsPolicy")
-"""Fields that clusters set for good reasons (a gang scheduler, a queue): reported, since training gets the same."""
+"""Fields that clusters set for good reasons (a gang scheduler, a queue): reported only, since training gets the same.
+"""
 
 LOG = "NCCL_DEBUG"
-"""The prefix of NCCL's log variables: training may want it quiet; the trial's collectives set them."""
+"""The prefix of NCCL's log variables: training may disable the log; the trial's collectives set them."""
 
 
 def mutation_findings(asked: Unstructured, admitted: Unstructured) -> Iterator[Finding]:
@@ -188,7 +190,7 @@ def mutation_notes(asked: Unstructured, admitted: Unstructured) -> Iterator[str]
 
 
 def _losses(asked: Unstructured, admitted: Unstructured) -> Iterator[tuple[str, str, str]]:
-    """Yield each removed item: place, request, result."""
+    """Yield each removed item: place, requested value, admitted value."""
     before, after = asked.get("spec") or {}, admitted.get("spec") or {}
     yield from _values("annotation", _of(asked, "metadata", "annotations"), _of(admitted, "metadata", "annotations"))
     yield from _values("nodeSelector", before.get("nodeSelector") or {}, after.get("nodeSelector") or {})
@@ -258,11 +260,11 @@ def _members(
 
 
 def _less(before: Unstructured, after: Unstructured) -> Iterator[tuple[str, str, str]]:
-    """Yield each resource that is scarcer than requested, and no limit if it is no longer set."""
+    """Yield each resource with a lower amount than requested, except limits that were removed."""
     for resource, amount in before.items():
         asked, there = quantity(amount), quantity(after.get(resource, 0))
         if resource in SHARED and resource not in after:
-            continue  # no limit bounds nothing
+            continue  # a removed limit restricts nothing
         if asked is not None and there is not None and there < asked:
             yield resource, str(amount), str(after.get(resource, "none"))
 

@@ -1,4 +1,4 @@
-"""API rules: the server answers, our identity, its version. Yes, no and unknown are distinguished."""
+"""API rules: the server's response, our identity, its version. Yes, no and unknown are distinguished."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .findings import compared, proven, unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contact:
-    """The result of the first request. ``fault`` is set without a usable answer, and ``reason`` explains it."""
+    """The result of the first request. Without a usable response, ``fault`` is set, and ``reason`` explains it."""
 
     version: str = ""
     identity: str = ""
@@ -26,7 +26,7 @@ class Contact:
 
 
 def contact(kube: Kube) -> Contact:
-    """Query our identity and the server's version; a refusal and a missing answer are distinguished."""
+    """Query our identity and the server's version; a rejected request and a missing response are distinguished."""
     try:
         identity = _identity(kube)
         return Contact(version=git_version(kube.version()), identity=identity)
@@ -37,7 +37,7 @@ def contact(kube: Kube) -> Contact:
 
 
 def _identity(kube: Kube) -> str:
-    """Name the identity; '' if the server does not report it: an older API or a policy may refuse."""
+    """Return the name of the identity; '' if the server does not report it: an older API or a policy may refuse."""
     try:
         return kube.whoami()
     except Unauthorized:
@@ -47,14 +47,14 @@ def _identity(kube: Kube) -> str:
 
 
 def git_version(answer: Unstructured) -> str:
-    """Return 'v1.36.2' from the answer of /version, or '' where it is not Kubernetes' own."""
+    """Return 'v1.36.2' from the response of /version, or '' if it is not from Kubernetes."""
     return str(answer.get("gitVersion") or "")
 
 
 def client_skew(server: str, client: str) -> str:
-    """Return how far the Kubernetes client of this program is from the server; nothing depends on it here.
+    """Describe the version skew between this program's Kubernetes client and the server; nothing depends on it.
 
-    The Python client's major version is the minor version of the Kubernetes that it is made for.
+    The Python client's major version is the minor version of Kubernetes for which it was built.
     """
     theirs, own = major_minor(server), re.match(r"\d+", client)
     if theirs is None or own is None:
@@ -65,24 +65,25 @@ def client_skew(server: str, client: str) -> str:
 
 
 def at_least(version: str, minimum: str) -> bool | None:
-    """Return whether 'v1.36.2-eks-1' is at least '1.28'; None where the text is not a version."""
+    """Return whether 'v1.36.2-eks-1' is at least '1.28'; None if the text is not a version."""
     have, need = major_minor(version), major_minor(minimum)
     return None if have is None or need is None else have >= need
 
 
 def major_minor(version: str) -> tuple[int, int] | None:
-    """Return (1, 36) of 'v1.36.2-eks-1'; None where the text is not a version."""
+    """Return (1, 36) for 'v1.36.2-eks-1'; None if the text is not a version."""
     match = re.match(r"v?(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else None
 
 
 MAX_SKEW_S = 60.0
-"""A minute is what go-jose, with which the API server checks the times in a token, lets pass (jwt.DefaultLeeway).
-Beyond it tokens are refused as expired or not yet valid. The Date header has whole seconds: less is not judged."""
+"""Allowed clock skew in seconds: go-jose, with which the API server checks the times in a token, tolerates one minute
+(jwt.DefaultLeeway). Beyond it tokens are rejected as expired or not yet valid. The Date header has whole seconds, so
+smaller differences are not judged."""
 
 
 def clock(skew_s: float | None, server: str) -> Finding:
-    """Compare the server's clock with ours. It is unknown which of the two is wrong."""
+    """Compare the server's clock with the local one. It is unknown which of the two is wrong."""
     if skew_s is None:
         return unknown(server, "no Date header in the answer", "a Date header")
     ok = abs(skew_s) <= MAX_SKEW_S

@@ -1,7 +1,7 @@
-"""Bandwidth rules: named rows against the platform's floors, never the average; sums that are right.
+"""Bandwidth rules: single rows compared with the platform's floors, never the average; correct sums.
 
-Where the sweep was repeated, the median of a row is compared, and how far its repeats lie apart is judged on its own.
-Units are GB/s, 1e9 bytes per second, as nccl-tests prints them.
+If the sweep was repeated, the median of a row is compared, and the spread of its repeats is judged separately. Units
+are GB/s, 1e9 bytes per second, as nccl-tests prints them.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ SIDES: tuple[tuple[Literal["out_of_place", "in_place"], str], ...] = (
     ("in_place", "in place"),
 )
 NAMES = {"all_to_all": ("all_to_all", "alltoall"), "sendrecv": ("sendrecv",)}
-"""The names of the same collective in torch's bench and nccl-tests."""
+"""Names of each collective in torch's bench and in nccl-tests."""
 BANDWIDTH_BOUND = 2**30
-"""Bytes. From this size on a row shows bandwidth, not latency (nccl-tests' tables level out between 256M and 1G)."""
+"""Size in bytes from which a row shows bandwidth, not latency (nccl-tests' tables level out between 256M and 1G)."""
 ROUNDED = 0.01
-"""nccl-tests and the bundled bench round a size down to whole parts for each rank: a row that much smaller is meant."""
+"""Tolerance for matching sizes: nccl-tests and the bundled bench round a size down to equal parts for each rank."""
 DIP = 2.0
-"""So many times the mean of its repetitions may the first of a large size take before a note says so."""
+"""A note reports a first repetition of a large size that takes more than this times the mean of its repetitions."""
 LOW_OF = {"sendrecv": "nccl.low-bandwidth-sendrecv", "all_to_all": "nccl.low-bandwidth-alltoall"}
 
 
 def table_of(job: JobDocument | None, collective: str = COLLECTIVE) -> Table | None:
-    """Return the first table of a collective with rows, or None: a better rerun below a bad one proves nothing."""
+    """Return the first table of a collective with rows, or None: a better rerun after a bad one proves nothing."""
     tables = [t for t in job["tables"] if t["rows"]] if job else []
     known = (*NAMES.get(collective, (collective,)), None, "")
     return next((t for t in tables if t["collective"] in known), None)
 
 
 def floors_of(profile: Profile, name: str, nodes: int) -> tuple[Floor, ...]:
-    """Return the floors of a run over all nodes: those of its operation and of the algorithm it requested."""
+    """Return the floors of a run over all nodes: those for its operation and the requested algorithm."""
     return profile.floor(OPERATIONS[name], RING if name == RING else DEFAULT, nodes)
 
 
 def floor_findings(table: Table, floors: tuple[Floor, ...], node: str = "") -> Iterator[Finding]:
-    """Compare the rows that the floors name, out of place and in place; a row that is missing is not reported."""
+    """Compare the rows with a floor, out of place and in place; a missing row is undetermined."""
     for floor in floors:
         rows = rows_of(table["rows"], floor.size)
         subject = f"{node} {floor.collective} {format_size(floor.size)}".strip()
@@ -69,7 +69,7 @@ def floor_findings(table: Table, floors: tuple[Floor, ...], node: str = "") -> I
 
 
 def blind_findings(table: Table, floors: tuple[Floor, ...], profile: Profile) -> Iterator[Finding]:
-    """Withdraw passes by a floor that is far too low: a fallback to half of the links would reach it, too."""
+    """Withdraw passes of a floor that is far too low: a fallback to half of the links would also reach it."""
     for floor in floors:
         least = least_seeing(profile, floor)
         values = [v for row in rows_of(table["rows"], floor.size) if (v := _peak(row)) > 0]
@@ -94,7 +94,7 @@ def sources(floors: tuple[Floor, ...], profile: Profile) -> Iterator[str]:
 
 
 def unjudged(table: Table, operation: str, algorithm: str, profile: Profile, nodes: int) -> tuple[float, str]:
-    """Return the median of the largest row, and why it is not valid without a floor; '' if it is.
+    """Return the median of the largest row, and the reason why it is not valid without a floor; '' if it is.
 
     Half of the links may be lost, or the profile does not state their rate.
     """
@@ -115,7 +115,7 @@ def unjudged(table: Table, operation: str, algorithm: str, profile: Profile, nod
 
 
 def rows_of(rows: Rows, size: int) -> list[Row]:
-    """Return all repeats of the row of one size, or of the size that its whole parts make."""
+    """Return all repeats of the row of one size, or of that size rounded down to equal parts."""
     return [row for row in rows if size * (1 - ROUNDED) <= row["size_bytes"] <= size]
 
 
@@ -140,7 +140,7 @@ def _range(numbers: Sequence[float]) -> str:
 
 
 def spread_findings(table: Table, subject: str, limit: float) -> Iterator[Finding]:
-    """Judge how far the repeats of each large row lie apart: (largest - smallest) / median."""
+    """Judge the spread of the repeats of each large row: (largest - smallest) / median."""
     for size in sorted({row["size_bytes"] for row in table["rows"]}):
         rows = [row for row in table["rows"] if row["size_bytes"] == size]
         for key, text in SIDES:
@@ -163,9 +163,9 @@ def _number(value: object) -> float | None:
 def impossible_findings(
     algorithm: str, job: JobDocument, table: Table, profile: Profile, spec: TrialSpec
 ) -> Iterator[Finding]:
-    """Yield a finding for the row furthest above the link rate, if any. ``algorithm``: the run."""
+    """Yield a finding for the row furthest above the link rate, if any. ``algorithm``: name of the run."""
     node, op = profile.fabric.node_gbps, OPERATIONS.get(algorithm, COLLECTIVE)
-    if node is None or (job["sharp"] and algorithm != RING):  # the switch adds: the limit does not hold
+    if node is None or (job["sharp"] and algorithm != RING):  # reduction in the switch raises the limit
         return
     limit = wire_limit_gbps(op, algorithm, node, nodes=spec.nodes, gpus_per_node=spec.gpus_per_node)
     best, size = max(((_peak(row), row["size_bytes"]) for row in table["rows"]), default=(0.0, None))
@@ -183,7 +183,7 @@ def _peak(row: Row) -> float:
 def notes(
     algorithm: str, job: JobDocument, table: Table, profile: Profile, facts: ProgramFacts | None = None
 ) -> Iterator[str]:
-    """Describe facts that are not judged: published figures, the average with its sweep, the links, a slow start."""
+    """Describe facts that are not judged: published figures, the average of the sweep, the links, a slow start."""
     rows = table["rows"]
     sizes = [row["size_bytes"] for row in rows]
     if "nearest" in table and table["peak_busbw_gbps"] is not None:
@@ -214,7 +214,7 @@ def _for_each_gpu(busbw: float, profile: Profile) -> str:
 
 
 def _dips(rows: Rows, facts: ProgramFacts | None) -> Iterator[str]:
-    """Name the large sizes with a first repetition that took much longer than the rest: the cost of a job's start."""
+    """List the large sizes whose first repetition took much longer than the rest: the start cost of a job."""
     for size, took in ((facts or {}).get("first_us") or {}).items():
         times = [
             time
@@ -232,7 +232,7 @@ def _dips(rows: Rows, facts: ProgramFacts | None) -> Iterator[str]:
 
 
 def correctness_findings(jobs: Mapping[str, JobDocument]) -> Iterator[Finding]:
-    """Judge #wrong of every row; N/A is not 0, and a table without rows is not reported."""
+    """Judge #wrong of every row; N/A is not 0, and a table without rows is undetermined."""
     for name, job in jobs.items():
         op = OPERATIONS.get(name, COLLECTIVE)
         yield correct(subject_of(name), table_of(job, op))

@@ -1,6 +1,6 @@
-"""The bill of materials: one structured record, from the API and from inside the trial's pods, to compare later.
+"""The bill of materials: one structured record, from the API and from inside the trial's pods, for later comparison.
 
-Every value has the number of its nodes, so that two records can be compared side by side.
+Every value has the number of its nodes, so that two records can be compared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .nodes import FACTS
 from .ranks import stages
 
 MOST = 40
-"""Different values of one kind that are kept: more is not a bill of materials, it is noise."""
+"""Maximum number of different values of one kind: a longer list is not useful as a bill of materials."""
 
 CSI = re.compile(r"(?:^|[-_.])csi(?:$|[-_.])|^cephcsi$")
 SIDECARS = re.compile(
@@ -30,11 +30,11 @@ SIDECARS = re.compile(
 """A CSI driver's image, and those of the sidecars that the Kubernetes project ships next to every driver
 (https://kubernetes-csi.github.io/docs/sidecar-containers.html)."""
 HARDWARE = re.compile(r"(?i)(?:^|[-_.])(?:bmc|bios|firmware|fw|nvswitch|ipmi|redfish)(?:[-_.]|$)")
-"""Parts of a node label's name under which NFD's local features and providers report a node's firmware."""
+"""Parts of label names with which NFD's local features and providers report a node's firmware."""
 
 
 def from_api(version: str, nodes: Iterable[Node], cluster: Inventory, policies: Iterable[Policy]) -> dict[str, object]:
-    """Record components by the API: Kubernetes, the nodes' software, the operators and plugins, the ClusterPolicy."""
+    """Record the components that the API shows: Kubernetes, node software, operators and plugins, the ClusterPolicy."""
     nodes = list(nodes)
     software = {fact: _counted(read(node) for node in nodes) for fact, read in FACTS.items()}
     parts: dict[str, Counter[str]] = {}
@@ -57,7 +57,7 @@ def from_api(version: str, nodes: Iterable[Node], cluster: Inventory, policies: 
 
 
 def _csi_drivers(cluster: Inventory) -> list[str]:
-    """Return the images of CSI drivers, by their own names, without the sidecars."""
+    """Return the images of CSI drivers by name, without the sidecars."""
     names = {
         image: image.partition("@")[0].rpartition("/")[2].partition(":")[0] for p in cluster.pods for image in p.images
     }
@@ -65,7 +65,7 @@ def _csi_drivers(cluster: Inventory) -> list[str]:
 
 
 def _firmware(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """Return BMC, BIOS and firmware by node labels: label -> value -> nodes; empty without such labels."""
+    """Return BMC, BIOS and firmware from node labels: label -> value -> nodes; empty without such labels."""
     versions: dict[str, list[str]] = {}
     for node in nodes:
         for key, value in node.labels.items():
@@ -80,7 +80,7 @@ def _is_of_hardware(key: str) -> bool:
 
 
 def from_profile(profile: Profile) -> dict[str, object]:
-    """List the profile's unverifiable components, and how each model image is pinned."""
+    """List the profile's unverifiable components, and whether each model image is pinned."""
     models = {image: "by digest" if "@sha256:" in image else "by a mutable tag" for image in profile.images.models}
     entries = {"not verified": dict(profile.stack.baseline), "model images": models}
     return {key: value for key, value in entries.items() if value}
@@ -108,7 +108,7 @@ def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> di
 
 
 def _images(trial: TrialResult) -> dict[str, str]:
-    """By image as it was requested: its digest, or all of them where nodes resolved one tag to several."""
+    """Return for each requested image its digest, or all digests if nodes resolved one tag to several."""
     digests: dict[str, set[str]] = {}
     for pod in trial.pods:
         for image, digest in pod.images.values():

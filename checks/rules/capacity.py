@@ -1,7 +1,7 @@
-"""Capacity rules: the GPU nodes that could run a pod of the trial now, obstacles on the rest, and which shapes fit.
+"""Capacity rules: the GPU nodes that could run a pod of the trial now, obstacles on the rest, and fitting shapes.
 
-jobs/trial/rooms.py finds the obstacles. Of request shapes only GPUs are counted: a pod that also requests
-much CPU or memory may fit less often.
+jobs/trial/rooms.py finds the obstacles. Request shapes count GPUs only: a pod that also requests much CPU or memory may
+fit less often.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHOWN = 3
 def rooms(
     cluster: Inventory, nodes: Iterable[Node], spec: TrialSpec, parts: Mapping[str, str] | None = None
 ) -> list[Room]:
-    """Judge each node that the trial may be scheduled to; nodes its selector excludes are left out.
+    """Judge each node on which the trial may be scheduled; nodes excluded by its selector are left out.
 
     ``parts``: node -> why its GPUs are not whole ones; such a node has no room for a trial.
     """
@@ -44,14 +44,14 @@ def rooms(
 
 
 def confined(pool: Pool, spec: TrialSpec) -> TrialSpec:
-    """Return the trial, kept to the pool's product by a label where the pool has nodes of another one."""
+    """Return the trial, restricted by a label to the pool's product if the pool also has nodes of another one."""
     return replace(spec, node_selector={**confinement(pool), **spec.node_selector})
 
 
 def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[str]) -> TrialSpec:
-    """Return the trial, kept to the pool and off the nodes that checks have found unfit for it.
+    """Return the trial, restricted to the pool's nodes that no check has found unfit.
 
-    Raises Blocked where the others are too few, or too many nodes would have to be named.
+    Raises Blocked if the remaining nodes are too few, or too many nodes would have to be named.
     """
     spec = confined(pool.without(unfit), spec)
     if not unfit:
@@ -63,7 +63,7 @@ def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[st
         fit = [node.name for node in left.whole if not spec.node_names or node.name in spec.node_names]
     if len(fit) < spec.nodes:
         without = first_of(unfit, SHOWN)
-        raise Blocked(f"the trial takes {spec.nodes} nodes, and {len(fit)} could take a pod without {without}")
+        raise Blocked(f"the trial needs {spec.nodes} nodes, and {len(fit)} are left without {without}")
     if spec.node_names:
         return replace(spec, node_names=tuple(fit))
     off = (*avoided(left), *unfit)
@@ -73,10 +73,10 @@ def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[st
 
 
 def no_room(before: Iterable[Room], now: Inventory, pool: Pool, spec: TrialSpec, trial: TrialResult) -> str:
-    """Say on which nodes a trial that was interrupted finds no room any more, and why; '' where it does.
+    """Explain on which nodes an interrupted trial no longer has room; '' if there is room.
 
-    ``before``: the rooms that were there for it; ``now``, ``pool``: the nodes as they are. GPUs in use are for the
-    queue to wait for, where there is one; of nodes that are not seen nothing is known.
+    ``before``: the rooms that it had; ``now``, ``pool``: the current nodes. If there is a queue, it waits for GPUs in
+    use. Nodes that are not visible are ignored.
     """
     if "nodes" in now.not_seen:
         return ""
@@ -96,7 +96,7 @@ def no_room(before: Iterable[Room], now: Inventory, pool: Pool, spec: TrialSpec,
 
 
 def _why_gone(node: Node | None, room: Room | None, *, drained: bool) -> str:
-    """Describe the change of a node that had room for a pod; a node that lost its pod before was drained."""
+    """Describe the change of a node that had room for a pod; a node that lost its pod earlier was drained."""
     if node is None:
         return "is gone"
     if node.unschedulable:
@@ -107,7 +107,7 @@ def _why_gone(node: Node | None, room: Room | None, *, drained: bool) -> str:
 
 
 def shortage(node_rooms: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterator[Finding]:
-    """Yield a finding about the cluster where fewer nodes match the trial's selector than it spans."""
+    """Yield a finding about the cluster if fewer nodes match the trial's selector than it spans."""
     if pool.nodes and len(node_rooms) < spec.nodes:
         chosen = ",".join(f"{k}={v}" for k, v in spec.node_selector.items()) or "the trial"
         what = "GPU nodes" if spec.gpus_per_node else "nodes"
@@ -118,8 +118,8 @@ def shortage(node_rooms: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterato
 def room_findings(node_rooms: Sequence[Room], spec: TrialSpec) -> Iterator[Finding]:
     """Yield a finding for each node: its obstacles matter only if too few other nodes are free.
 
-    GPUs that other workloads use are not a fault. Where those nodes would be enough, it is for them alone that the
-    trial waits; else the other nodes are at fault.
+    GPUs that other workloads use are not a fault. If those nodes would be enough, the trial waits for them only;
+    otherwise the other nodes are at fault.
     """
     enough = sum(not room.fault for room in node_rooms) >= spec.nodes
     waits = sum(not room.fault or room.fault in IN_USE for room in node_rooms) >= spec.nodes
@@ -143,7 +143,7 @@ def _room_for(spec: TrialSpec, room: Room, enough: bool) -> str:
 
 
 def releases(cluster: Inventory, node_rooms: Iterable[Room], spec: TrialSpec) -> list[str]:
-    """Say for each Slurm NodeSet in the way which command frees as many nodes as the trial is short of.
+    """Explain for each Slurm NodeSet on the GPUs how to scale it down by the number of missing nodes.
 
     The operator drains a Slurm node before it deletes its pod: running Slurm jobs end first
     (https://slinky.schedmd.com/slurm-operator/, concepts, NodeSet controller, scale-in).
@@ -168,11 +168,11 @@ def releases(cluster: Inventory, node_rooms: Iterable[Room], spec: TrialSpec) ->
 
 
 CLOSED = ("nodes.cordoned", "nodes.tainted", "gpu.partitioned", "gpu.oversubscribed")
-"""Reasons that keep every pod of the trial off a node; a node without enough free GPUs still has some."""
+"""Obstacles that keep every pod of the trial off a node; a node without enough free GPUs may still have some."""
 
 
 def shapes_of(full: int, domain: int | None) -> dict[int, str]:
-    """Return useful request sizes: GPUs of a pod -> name; one size under its largest name.
+    """Return useful request sizes: GPUs of a pod -> name; a size with several names has the largest one.
 
     ``domain``: GPUs of a NUMA node, None if unknown.
     """
@@ -185,7 +185,7 @@ def shapes_of(full: int, domain: int | None) -> dict[int, str]:
 
 
 def domain_of(zones: Mapping[str, Zones], resource: str) -> int | None:
-    """Return the number of GPUs of most NUMA nodes with GPUs; None if no object reports it."""
+    """Return the most frequent number of GPUs of a NUMA node; None if no object reports it."""
     sizes = Counter(offer.get(resource, 0) for each in zones.values() for offer in each.offers)
     del sizes[0]
     return max(sizes, key=lambda size: (sizes[size], size)) if sizes else None
@@ -197,13 +197,13 @@ def shape_findings(rooms: Sequence[Room], zones: Mapping[str, Zones], resource: 
     ``rooms``: the pool's nodes with their free GPUs; ``full``: GPUs of a whole node.
     """
     opened = [room for room in rooms if room.fault not in CLOSED]
-    largest: tuple[int, str, int] | None = None  # the largest valid shape: GPUs, what it is, how often it fits
+    largest: tuple[int, str, int] | None = None  # the largest valid shape: GPUs, name, how often it fits
     for size, what in shapes_of(full, domain_of(zones, resource)).items():
         strict = [r for r in opened if r.node in zones and zones[r.node].policy in STRICT]
         valid = [r for r in opened if r.node not in zones or not refused(zones[r.node], {resource: size})]
         times = sum(room.free // size for room in valid)
         largest = (size, what, times) if valid else largest
-        # The NUMA nodes of free GPUs are not reported: where pods are aligned, fewer may fit.
+        # The NUMA nodes of free GPUs are unknown: where pods are aligned, fewer may fit.
         most = "at most " if strict and 1 < size < full and times else ""
         observed = f"valid on {len(valid)} of {len(rooms)} nodes, fits {most}{times} times now"
         yield passed(f"{size} {resource}, {what}", observed, "on record")

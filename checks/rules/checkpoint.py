@@ -1,7 +1,7 @@
-"""Checkpoint rules: saved by all ranks, flushed, read back elsewhere, outliving the job, resumed from after a crash.
+"""Checkpoint rules: saved by all ranks, flushed, read back on another node, outliving the job, resumed after a crash.
 
-And what that means for a model: how long training pauses, which share of the GPUs' time that is, what a failure
-loses. Those are predictions from the measured rate at the trial's number of nodes, and say so.
+The results are projected to a model: the pause of training, its share of GPU time, the loss by a failure. These are
+predictions from the measured rate at the trial's number of nodes, and are marked as such.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from .storage import format_gib
 VERIFIED = "verified"
 NOT_RESUMED = "checkpoint.not-resumed"
 WAYS = (["writing", "durable", VERIFIED], ["writing", "local", "flushing", "durable", VERIFIED])
-"""The states of a step, in this order and no other: straight to the path, or by way of node-local storage."""
+"""The valid sequences of a step's states: directly to the path, or staged on node-local storage."""
 MEMORY = ("tmpfs", "ramfs")
 FULL = re.compile(r"ENOSPC|EDQUOT|No space left on device|Disk quota exceeded")
 REFUSED = re.compile(
     rf"{FULL.pattern}|\(E[A-Z]+\)|\[Errno \d+\]|Read-only file system|Permission denied|Input/output error"
 )
-"""Words of a file system that refused; anything else that ends the program may be the image's or a lost peer's."""
+"""Error texts of a file system; other errors may be caused by the image or by a lost peer."""
 ANY_USER, REPLACE = 0o007, 0o002
 ROUNDED = checkpoint.TENSORS * checkpoint.ROW_BYTES
-"""The maximum difference of a rank's state to the request: it has whole rows."""
+"""The maximum difference in bytes between a rank's state and the request, since it has whole rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The sum over all ranks; bytes and seconds."""
+    """The totals over all ranks, in bytes and seconds."""
 
     ranks: int
     size: int
-    pause_s: float  # the longest of all ranks, from the call to its return
-    flush_s: float  # the longest of all nodes, 0 where nothing was flushed
-    slowest_mb_s: float  # of one rank's own file
+    pause_s: float  # the maximum over all ranks, from call to return
+    flush_s: float  # the maximum over all nodes, 0 if nothing was flushed
+    slowest_mb_s: float  # maximum for one rank's own file
 
     @property
     def mb_s(self) -> float:
@@ -61,7 +61,7 @@ def measured(trial: TrialResult, spec: TrialSpec) -> Measured | None:
         data = stages(trial, rank).get("checkpoint") or {}
         own = saves_of(data, ranks_of(rank, spec))
         flush = (data.get("flush") or {}).get("seconds") or 0.0
-        if not own or (_is_staged(data) and flush <= 0):  # the slowest rank may be one without a report
+        if not own or (_is_staged(data) and flush <= 0):  # the missing rank may be the slowest
             return None
         saves += own
         flushed = max(flushed, flush)
@@ -93,7 +93,7 @@ def _is_staged(data: CheckpointRun) -> bool:
 
 
 def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection) -> Iterator[Finding]:
-    """Judge on each node whether its part was saved and the next node's read back; then the rate of all."""
+    """Judge for each node whether its part was saved and the next node's read back; then the total rate."""
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stages(trial, rank).get("checkpoint")
         if data is None:
@@ -155,7 +155,7 @@ def _unread(trial: TrialResult, spec: TrialSpec, rank: int, verified: Checkpoint
 
 
 def _step(data: CheckpointRun) -> int:
-    """Return the step that is to be verified: the first that was begun."""
+    """Return the step to verify: the first one that was started."""
     return min((each.get("step") or 0 for each in data.get("states") or []), default=0)
 
 
@@ -182,14 +182,14 @@ def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer
     required = {key: target.get(key) for key in ("fs", "mounted", *(["mode"] if asked.private else []))}
     unknown_keys = [key for key, value in required.items() if value is None or value == ""]
     as_seen = f"{fs}, {opened(target)}"
-    in_memory = fs in MEMORY and target.get("kind") != "claim"  # what follows a claim is its provisioner's
+    in_memory = fs in MEMORY and target.get("kind") != "claim"  # storage behind a PVC depends on its provisioner
     in_pod = target.get("kind") == "scratch"
     where = "in memory" if in_memory else "in an emptyDir" if in_pod else "in the container's own file system"
     gone = in_memory or in_pod or target.get("mounted") is False
     return first_match(
         subject,
         "outlives the job and its nodes" + (", not accessible to other users" if asked.private else ""),
-        (gone, False, f"{fs}: it lies {where}, and is gone with the pod", "checkpoint.not-durable"),
+        (gone, False, f"{fs}: it is {where}, and is deleted with the pod", "checkpoint.not-durable"),
         (unseen, False, f"{fs}: {peer} wrote under the same path, and nothing of it is here", "checkpoint.node-local"),
         (asked.private and mode & ANY_USER, False, as_seen, "checkpoint.exposed"),
         (True, None if unknown_keys else True, as_seen),
@@ -197,7 +197,7 @@ def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer
 
 
 def opened(target: CheckpointPlace) -> str:
-    """Describe the access of other users by its mode: any client that mounts the volume with another uid."""
+    """Describe the access of other users by the mode: any client that mounts the volume with another uid."""
     mode = target.get("mode")
     if mode is None:
         return "its mode is unknown"
@@ -210,7 +210,7 @@ def opened(target: CheckpointPlace) -> str:
 
 
 def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge on each node whether the job went on from the newest verified step after a rank was killed."""
+    """Judge for each node whether the job resumed from the newest verified step after a rank was killed."""
     expected = "resumed from the newest verified step"
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stages(trial, rank).get("checkpoint") or {}
@@ -243,7 +243,7 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def section(trial: TrialResult, spec: TrialSpec) -> RecordedCheckpoint:
-    """Return the record's section: the sum over all ranks, and the states that each node reached."""
+    """Return the record's section: the totals over all ranks, and the states that each node reached."""
     recorded: RecordedCheckpoint = {"nodes": []}
     if result := measured(trial, spec):
         recorded["ranks"], recorded["bytes"] = result.ranks, result.size
@@ -264,7 +264,7 @@ def section(trial: TrialResult, spec: TrialSpec) -> RecordedCheckpoint:
 
 
 def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measured, model: str) -> Iterator[Finding]:
-    """Predict pause, share and loss for a model of so many parameters, and whether rank 0 could gather its state."""
+    """Predict pause, share and loss for a model of this size, and whether rank 0 could gather its state."""
     size = parameters(model) * asked.bytes_per_parameter
     pause, flush = size / measured.mb_s / 1e6, size * measured.flush_s / measured.size
     share = 100 * pause / (asked.interval_s + pause)
@@ -286,7 +286,7 @@ def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measu
 
 
 def warnings(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
-    """Yield notes that are not judged but important, once for all nodes."""
+    """Yield notes that are important but not judged, once for all nodes."""
     texts: set[str] = set()
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("checkpoint") or {}
@@ -295,6 +295,6 @@ def warnings(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
                 texts.add(f"WARNING: {each.get('path')} has {opened(each)}")
         texts |= {f"removed leftovers of a killed run: {name}" for name in data.get("cleaned") or []}
         for bucket in (stages(trial, rank).get("storage") or {}).get("s3") or []:
-            if bucket.get("status") == 200:  # an unsigned request: HeadBucket wants s3:ListBucket
-                texts.add(f"WARNING: {bucket.get('uri')} answers strangers: its policy lets anybody list it")
+            if bucket.get("status") == 200:  # an unsigned request: HeadBucket needs s3:ListBucket
+                texts.add(f"WARNING: {bucket.get('uri')} allows anonymous access: its policy lets anyone list it")
     yield from sorted(texts)

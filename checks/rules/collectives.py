@@ -1,6 +1,6 @@
 """The result of each collective of the trial: one job document per collective, merged from the pods' evidence.
 
-Each pod analysed the log files of its own ranks; merged, that is the analysis of the whole log (seatrial.logs).
+Each pod analyses the logs of its own ranks; merged, these are the analysis of the whole log (seatrial.logs).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ..profiles.loader import Profile
 
 NO_PROGRAM = re.compile(r"neither torchrun|with torch is in this image|cannot start")
-"""The probe's report that the image cannot run the collective at all."""
+"""The probe's report that the image cannot run the collective."""
 LONGEST = 240
-"""Characters of a log line that a finding quotes."""
+"""Maximum number of characters of a quoted log line."""
 
 
 def conclude_collectives(trial: TrialResult, profile: Profile) -> dict[str, JobDocument | None]:
@@ -67,7 +67,7 @@ def _conclude(trial: TrialResult, ranks: list[int], name: str, expected: Expecte
 
 
 def expectation(profile: Profile) -> Expected:
-    """Return the profile's requirements on any log of this platform."""
+    """Return the profile's requirements that apply to any log of this platform."""
     fabric, gpus = profile.fabric, profile.gpu.per_node
     return Expected(
         fabric=fabric.kind,
@@ -81,12 +81,12 @@ def expectation(profile: Profile) -> Expected:
 
 
 def analysed(jobs: Mapping[str, JobDocument | None]) -> dict[str, JobDocument]:
-    """Return the collectives with an analysis; nccl.completed reports those that were not attempted."""
+    """Return the collectives with an analysis; nccl.completed reports those that did not run."""
     return {name: job for name, job in jobs.items() if job is not None}
 
 
 def by_node(trial: TrialResult, text: str) -> str:
-    """Replace the pods' host names, which NCCL prints, by the names of their nodes."""
+    """Replace the pods' host names, which NCCL prints, with their nodes' names."""
     for host, node in sorted(hosts(trial).items(), key=lambda pair: -len(pair[0])):
         text = re.sub(rf"(?<![\w-]){re.escape(host)}(?![\w-])", node.replace("\\", ""), text)
     return text
@@ -108,7 +108,7 @@ def over_all_nodes(spec: TrialSpec) -> dict[str, str]:
 def completed_findings(
     trial: TrialResult, spec: TrialSpec, jobs: Mapping[str, JobDocument | None]
 ) -> Iterator[Finding]:
-    """Judge whether each collective over all nodes ended on every rank: one finding for each."""
+    """Judge whether each collective over all nodes completed on every rank: one finding for each."""
     for name, subject in over_all_nodes(spec).items():
         data = {rank: ran(trial, rank, name) for rank in range(spec.nodes)}
         own, job = name == COMMAND, jobs.get(name)
@@ -157,7 +157,7 @@ def _completed(
 def _ended(
     trial: TrialResult, subject: str, data: Mapping[int, CollectiveRun | None], job: JobDocument | None
 ) -> Finding:
-    """Judge the user's own program: that it ended does not describe a fabric that its log does not show."""
+    """Judge the user's own program: its completion proves nothing about a fabric that its log does not show."""
     done = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
     late = ", ".join(place(trial, rank) for rank, d in done.items() if d.get("timed_out"))
     skipped = next((f"not attempted: {d['skipped']}" for d in data.values() if d and "skipped" in d), "")
@@ -192,11 +192,11 @@ _LAST_LINES = 5
 
 
 def unshown(trial: TrialResult, job: JobDocument | None) -> str:
-    """Say why a program's log shows no collective between the trial's pods; '' where it may show one.
+    """Explain why a program's log shows no collective between the trial's pods; '' if it may show one.
 
-    NCCL prints the host names of its ranks, which are those of the pods: a log of other hosts is of another run. With
-    hostNetwork they are the machines', as in the log of any earlier run. Then, and where lines have no host name, only
-    what ranks wrote to NCCL_DEBUG_FILE is known to be of this run.
+    NCCL prints the host names of its ranks, which are those of the pods: a log with other host names is from another
+    run. With hostNetwork they are the machines' names, as in the log of any earlier run. Then, and if lines have no
+    host name, only the lines that ranks wrote to NCCL_DEBUG_FILE are known to be from this run.
     """
     if job is None or not job["nccl_lines"]:
         table = "a table" if job and job["tables"] else "no table"
@@ -232,14 +232,14 @@ def last_words(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
 
 
 def _begun(job: JobDocument | None) -> bool:
-    """Return whether NCCL itself was reached: a cold import of torch on eight ranks is slow, and no hang."""
+    """Return whether the program reached NCCL: a slow import of torch on eight ranks is not a hang."""
     return job is not None and bool(job["nccl_version"] or job["ranks"] or job["tables"])
 
 
 def _explained(job: JobDocument | None) -> bool:
-    """Return whether the table itself says why the program ended badly: nccl-tests exit with 1 after wrong results.
+    """Return whether the table explains a nonzero exit code: nccl-tests exits with 1 after incorrect results.
 
-    And where NCCL_TESTS_MIN_BW is not reached. Either is the finding of another check.
+    It also does so if NCCL_TESTS_MIN_BW is not reached. Other checks report both.
     """
     if job is None:
         return False
@@ -253,7 +253,7 @@ def _seconds(ran: Mapping[int, CollectiveRun]) -> str:
 
 
 def _bad_exit(trial: TrialResult, ran: Mapping[int, CollectiveRun]) -> str:
-    """Name the rank with a failed program; a rank that was stopped because of another one is not it."""
+    """Name the rank whose program failed, and not a rank that was stopped because of it."""
     for rank, d in ran.items():
         if why := d.get("error") or (f"exit code {d['exit']}" if d.get("exit") else ""):
             tail = str(d.get("output_tail") or "")
@@ -268,7 +268,7 @@ def _bad_exit(trial: TrialResult, ran: Mapping[int, CollectiveRun]) -> str:
 
 
 def _root(job: JobDocument | None) -> FoundFault | None:
-    """Return the analyzer's first fatal fault: the cause of the collective's end, if the log shows it."""
+    """Return the analyzer's first fatal fault: the cause why the collective ended, if the log shows it."""
     return next((f for f in (job["faults"] if job else []) if f["severity"] == "fatal"), None)
 
 
@@ -281,9 +281,9 @@ def logged(entry: FoundFault) -> str:
 
 
 def next_steps(jobs: Mapping[str, JobDocument | None], faults: Iterable[str]) -> Iterator[str]:
-    """List confirmation and remedy of the causes behind these faults, each once.
+    """List confirmation and remedy of these faults' causes, each once.
 
-    A fault without its own cause is left out: the catalogue's entry says the same.
+    A fault without a specific cause is left out: the catalogue's entry has the same text.
     """
     asked = set(faults)
     said: dict[str, None] = {}
@@ -295,6 +295,6 @@ def next_steps(jobs: Mapping[str, JobDocument | None], faults: Iterable[str]) ->
 
 
 def put_with_steps(evidence: Evidence, findings: Iterable[Finding], jobs: Mapping[str, JobDocument | None]) -> None:
-    """Add each finding, and below the check the log analyzer's confirmation and remedy of the faults among them."""
+    """Add each finding, and below the check the log analyzer's confirmation and remedy of their faults."""
     evidence.put(findings)
     evidence.note(*next_steps(jobs, [f.fault for f in evidence.findings if f.ok is not True]))

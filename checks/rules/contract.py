@@ -1,8 +1,8 @@
 """Contract rules: a workload's pod templates compared with training's requirements here. From a manifest alone.
 
-Rule: a missing item is a fault only if no other mechanism can add it. What an image, a runtime or a webhook may
-bring is not known, and neither are facts that only a profile or the nodes have. The needs themselves are those of the
-admission policy (jobs/trial/needs.py).
+Rule: a missing item is a fault only if no other mechanism can add it. Additions by an image, a runtime or a webhook are
+unknown, and so are facts that only a profile or the nodes have. The requirements are those of the admission policy
+(jobs/trial/needs.py).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FAULTS = (
 _GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 _VERBS = tuple(name for name in FABRIC if not name.startswith(("vpc.", "networking.", "hpe.")))
 SHM_DEFAULT = 64 << 20
-"""Bytes of /dev/shm that container runtimes give (containerd, pkg/cri/opts; Docker, --shm-size)."""
+"""Default size of /dev/shm in bytes in container runtimes (containerd, pkg/cri/opts; Docker, --shm-size)."""
 _SHM = "/dev/shm"  # noqa: S108 -- a path in a pod
 _CRIO_SHM = "io.kubernetes.cri-o.ShmSize"
 _ADDRESS = ("MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT", "RDZV_ENDPOINT")
@@ -61,7 +61,7 @@ _WITHOUT_SSHD = re.compile(
     r"(?:docker\.io/)?(?:library/)?(?:python|ubuntu|debian|alpine|busybox|fedora|rockylinux)(?:[:@].*)?"
     r"|(?:docker\.io/)?nvidia/cuda(?:[:@].*)?|nvcr\.io/nvidia/pytorch(?:[:@].*)?"
 )
-"""Images without sshd: distributions' own, CUDA's, and NVIDIA's PyTorch (NVIDIA/cloudai issue 720)."""
+"""Images without sshd: those of distributions, CUDA's, and NVIDIA's PyTorch (NVIDIA/cloudai issue 720)."""
 _NO_SSHD = frozenset({"sleep", "python", "python3", "torchrun", "mpirun", "tail"})
 _KEPT = re.compile(
     r"--(?:(?:checkpoint|ckpt|save|output|results?)[_-]dir|save(?=[= ]+/)|default_root_dir)[= ]+"
@@ -76,8 +76,8 @@ _SECONDARY = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
 class Around:
     """Context of a manifest: the profile with its trial, the devices of all GPU nodes, and the Services.
 
-    ``nics``: the NICs that every GPU node offers as a resource; None if not read. ``complete``: a Service
-    that is not among ``services`` does not exist. ``zones``: the NUMA zones of every GPU node, where all are known.
+    ``nics``: the NICs that every GPU node offers as a resource; None if not read. ``complete``: a Service that is not
+    among ``services`` does not exist. ``zones``: the NUMA zones of every GPU node, if all are known.
     """
 
     profile: Profile | None = None
@@ -121,7 +121,7 @@ def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
     together = _together(workload, around)
     if together is None:
         many = sum(group.pods for group in gpu_groups)
-        said = f"{many} pods with GPUs, and no rendezvous in sight: whether they train together is not known"
+        said = f"{many} pods with GPUs, and no rendezvous found: whether they train together is not known"
         yield unknown(str(workload), said, "the fabric's settings, if they do", fault="manifest.no-rdma")
     if together:
         for group in gpu_groups:
@@ -131,7 +131,7 @@ def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def _unreadable(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Name values that no API server accepts as written: their meaning is unknown, and not compared."""
+    """Report values that every API server rejects: their meaning is unknown, and they are not compared."""
     spec = as_map(group.template.get("spec"))
     containers = as_list(spec.get("containers"))
     if not containers:
@@ -180,7 +180,7 @@ def _with_gpus(group: Group, around: Around) -> list[Unstructured]:
 
 
 def _said(container: Unstructured) -> tuple[str, dict[str, str | None]]:
-    """Return a container's command in one line, and its variables with those that the command itself sets."""
+    """Return a container's command in one line, and its variables including those that the command sets."""
     line = " ".join(words_of(container))[:200_000]
     known = variables_of(container)
     for name, _, value in re.findall(
@@ -191,7 +191,7 @@ def _said(container: Unstructured) -> tuple[str, dict[str, str | None]]:
 
 
 def _together(workload: Workload, around: Around) -> bool | None:
-    """Return whether a workload's pods with GPUs train together; None where nothing shows it."""
+    """Return whether a workload's pods with GPUs train together; None if nothing shows it."""
     groups = [group for group in workload.groups if gpus_of(group, around)]
     if sum(group.pods for group in groups) < 2:
         return False
@@ -204,7 +204,7 @@ def _together(workload: Workload, around: Around) -> bool | None:
                 return True
             if any(name in known and not _is_own(known[name]) for name in _ADDRESS):
                 return True
-    return False if workload.kind == "Deployment" else None  # replicas that serve
+    return False if workload.kind == "Deployment" else None  # inference replicas
 
 
 def _several(value: str | None) -> bool:
@@ -248,7 +248,7 @@ def _source(around: Around) -> str:
 
 
 def _otherwise(workload: Workload, group: Group, fault: str) -> str:
-    """Name mechanisms that may add to a pod what its template lacks; '' if there are none."""
+    """Name mechanisms that may add missing items to a pod; '' if there are none."""
     spec = as_map(group.template.get("spec"))
     if not workload.whole and (
         fault != "manifest.no-rdma" or not any("resources" in c for c in as_list(spec.get("containers")))
@@ -288,11 +288,11 @@ def _without_profile(workload: Workload, group: Group, nics: Sequence[str], arou
 
 
 def _nccl(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Judge the variables by which NCCL finds its network."""
+    """Judge the variables with which NCCL selects its network."""
     for container in _with_gpus(group, around):
         subject = _named(workload, group, container)
         known = _said(container)[1]
-        if workload.kind == "MPIJob":  # mpirun hands over the launcher's
+        if workload.kind == "MPIJob":  # mpirun passes the launcher's variables on
             other_containers = [c for g in workload.groups if g is not group for c in working(g.template)]
             known = {name: value for c in other_containers for name, value in _said(c)[1].items()} | known
         usual = dict(around.spec.env) if around.spec else {}
@@ -333,7 +333,7 @@ def _switched_off(
 
 
 def _apart(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Judge whether pods may share a node: it costs no speed, but less traffic than intended crosses nodes."""
+    """Judge whether pods may share a node: less traffic than intended would cross nodes."""
     gpus, each = gpus_of(group, around), around.spec.gpus_per_node if around.spec else 0
     if group.pods < 2 or not gpus or 2 * gpus > each:
         return
@@ -344,10 +344,10 @@ def _apart(workload: Workload, group: Group, around: Around) -> Iterator[Finding
         yield passed(_named(workload, group), "its pods keep to different nodes")
         return
     why = f"pods of {gpus} GPUs share a node of {each}: whether the job crosses nodes is not known"
-    yield unknown(_named(workload, group), why, "podAntiAffinity by kubernetes.io/hostname, if it shall")
+    yield unknown(_named(workload, group), why, "podAntiAffinity by kubernetes.io/hostname, if it should")
 
 
-# -- what surrounds it -------------------------------------------------------------------------------------------------
+# -- related settings --------------------------------------------------------------------------------------------------
 
 
 def _queue(workload: Workload, around: Around) -> Iterator[Finding]:
@@ -381,7 +381,7 @@ def _shm(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
 
 
 def _numa(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Judge whether a kubelet could ever admit the containers' devices, as its policy aligns them on NUMA nodes."""
+    """Judge whether a kubelet could ever admit the containers' devices under its NUMA alignment policy."""
     for container in _with_gpus(group, around):
         devices = {name: amount_of(container, name) for name in _limits(container) if "/" in str(name)}
         why = {zones.node: refused(zones, devices) for zones in around.zones}
@@ -397,7 +397,7 @@ def _path(mount: Unstructured) -> str:
 
 
 def _service(workload: Workload, around: Around) -> Iterator[Finding]:
-    """Judge the headless Service by which the pods have names."""
+    """Judge the headless Service that gives the pods their DNS names."""
     if not workload.service or sum(group.pods for group in workload.groups) < 2:
         return
     subject, name = str(workload), safe(workload.service, 100)
@@ -405,7 +405,7 @@ def _service(workload: Workload, around: Around) -> Iterator[Finding]:
     spec = as_map(found[0].get("spec")) if found else {}
     containers = as_list(as_map(group.template.get("spec")).get("containers"))
     late = spec.get("publishNotReadyAddresses") is not True and any("readinessProbe" in c for c in containers)
-    # Of labels that the API server makes (a controller's uid) nothing is known here.
+    # Labels that the API server sets (a controller's uid) are unknown here.
     made = any("controller-uid" in str(key) for key in as_map(spec.get("selector")))
     taken = [made or selects(spec.get("selector"), group.labels(rank)) for rank in (0, 1)]
     fault, selector = "manifest.service", f"the selector of Service {name}"
@@ -424,7 +424,7 @@ def _service(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def _services(workload: Workload, around: Around, name: str) -> list[Unstructured]:
-    """Return the Services of a name, in the workload's namespace as far as both say one."""
+    """Return the Services of a name, in the workload's namespace if both define one."""
     found = []
     for each in around.services:
         meta = as_map(each.get("metadata"))
@@ -451,7 +451,7 @@ def _rendezvous(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def _filled(text: str, known: Mapping[str, str | None]) -> str:
-    """Fill in variables with values in the manifest, once."""
+    """Substitute variables that have values in the manifest, once."""
     return _VARIABLE.sub(lambda m: known.get(m[1] or m[2] or m[3]) or m[0], text)[:512]
 
 
@@ -466,7 +466,7 @@ def _meeting(workload: Workload, around: Around, subject: str, text: str) -> Fin
 
 
 def _is_first(workload: Workload, around: Around, host: str) -> tuple[bool | None, str]:
-    """Return whether a name is rank 0's, and why not, or why that is not known."""
+    """Return whether a name is rank 0's, and why it is not, or why this is unknown."""
     if "$" in host or not host:
         return None, "a variable whose value is not in the manifest"
     if _LOOPBACK.fullmatch(host):
@@ -492,7 +492,7 @@ def _of_service(workload: Workload, around: Around, name: str) -> tuple[bool | N
 
 
 def _of_name(workload: Workload, host: str) -> tuple[bool | None, str]:
-    """Judge a name that is not a Service's: that of a pod of the workload must be one that its pods have."""
+    """Judge a name that no Service has: a pod name of the workload must be an existing one."""
     label = host.partition(".")[0]
     mine = any(re.fullmatch(rf"{re.escape(each)}\d+", label) for each in workload.names)
     if not mine or workload.kind == "JobSet":
@@ -512,7 +512,7 @@ def _within(host: str, namespace: str) -> str:
 
 
 def _sshd(workload: Workload, around: Around) -> Iterator[Finding]:
-    """Judge whether an MPIJob's workers can run sshd, as far as their image is known."""
+    """Judge whether an MPIJob's workers can run sshd, if their image is known."""
     workers = [g for g in workload.groups if g.name == "Worker"] if workload.kind == "MPIJob" else []
     for group in workers:
         for container in as_list(as_map(group.template.get("spec")).get("containers"))[:1]:
@@ -566,7 +566,7 @@ def _kept(
 def _outlives(
     text: str, container: Unstructured, volumes: Mapping[str, Unstructured], claims: set[str], *, whole: bool
 ) -> tuple[bool | None, str]:
-    """Return whether a path outlives the pod, and where it is."""
+    """Return whether a path outlives the pod, and on which volume it is."""
     if "://" in text:
         return True, "a store outside the cluster"
     if "$" in text or not text.startswith("/"):

@@ -1,7 +1,7 @@
-"""DCGM's diagnostics: the results of its tests for each GPU, and whether the GPU is at fault or the node's settings.
+"""DCGM's diagnostics: the results of its tests for each GPU, and whether the GPU or the node's settings are at fault.
 
-A test that was skipped, or could not run, shows nothing: a GPU passes where some test passed and none failed. The
-part at fault is `seatrial.faults.dcgm`'s to say.
+A skipped test, or one that could not run, shows nothing: a GPU passes if some test passed and none failed.
+`seatrial.faults.dcgm` determines the part at fault.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INSTALL = "install datacenter-gpu-manager-4-core (DCGM 3: datacenter-gpu-manager
 
 
 def missing(trial: TrialResult) -> list[str]:
-    """Return DCGM's programs that no pod has; nothing if some pod has all, or none reports it."""
+    """Return the DCGM programs that every pod lacks; empty if some pod has all, or none reports it."""
     reported = [data for rank in trial.evidence if (data := stages(trial, rank).get("dcgm"))]
     if not reported or any(data.get("found") is not False for data in reported):
         return []
@@ -31,7 +31,7 @@ def missing(trial: TrialResult) -> list[str]:
 
 @each_rank(DcgmStage)
 def findings(rank: Rank[DcgmStage]) -> Iterator[Finding]:
-    """Judge each GPU of each rank by DCGM's tests of it, and each node by those that are of no single GPU."""
+    """Judge each GPU of each rank by its DCGM tests, and each node by the tests without a GPU number."""
     if rank.data.get("found") is not True:
         yield unknown(rank.node, "no dcgmi and nv-hostengine in this pod, though another has them")
     else:
@@ -40,7 +40,7 @@ def findings(rank: Rank[DcgmStage]) -> Iterator[Finding]:
 
 
 def of_node(node: str, data: DcgmStage, gpus: int) -> Iterator[Finding]:
-    """Judge a node's GPUs, so many of them, by DCGM's tests, and the node by those that are of no single GPU."""
+    """Judge a node's GPUs (``gpus`` in number) by DCGM's tests, and the node by the tests without a GPU number."""
     asked = f"dcgmi diag -r {data.get('level')}"
     expected = f"{asked} passes"
     if data.get("error"):
@@ -73,7 +73,7 @@ def of_node(node: str, data: DcgmStage, gpus: int) -> Iterator[Finding]:
 
 
 def _named(passed: Sequence[DcgmResult]) -> Iterator[str]:
-    """Name the tests; of a category with many, such as DCGM 3's deployment, only how many."""
+    """Name the tests; only their number for a category with many tests, such as DCGM 3's deployment."""
     of: dict[str, list[str]] = {}
     for each in passed:
         of.setdefault(each.get("category") or "", []).append(each.get("test") or "a test")

@@ -1,7 +1,7 @@
 """Rules of drains: a node can be drained, and no drain interrupts a training job.
 
-Rule: a node is judged by the first that applies. A budget that never lets a pod go holds a drain up for ever only where
-its pods never end; on the pods of a job it does what it is for.
+Rule: a node is judged by the first rule that applies. A budget that allows no disruption blocks a drain for ever only
+if its pods never end; on the pods of a job it works as intended.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .findings import failed, passed, unknown
 LASTING = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
 """Owners of pods that do not end by themselves; a drain skips pods of a DaemonSet (kubectl drain)."""
 OF_NODES = ("DaemonSet/", "Node/")
-"""Owners of pods that belong to a node: no job's."""
+"""Owners of pods that belong to a node, and to no job."""
 MAINTENANCE, SCHEDULED = "cloud.google.com/active-node-maintenance", "cloud.google.com/scheduled-maintenance-time"
-"""Labels of GKE's nodes with GPUs: the host is under maintenance, or will be at a time (seconds since 1970;
+"""Labels of GKE's nodes with GPUs: the host is in maintenance, or will be at a time (seconds since 1970;
 https://cloud.google.com/kubernetes-engine/docs/concepts/handle-disruption-gpu-tpu)."""
 SHOWN = 3
 
 
 def drain_findings(nodes: Iterable[Node], cluster: Inventory, drains: Drains, resource: str) -> Iterator[Finding]:
-    """Judge each node: drained at this moment, never to be drained, or drained without regard to the jobs on it."""
+    """Judge each node: it is being drained, can never be drained, or would be drained despite running jobs."""
     for node in nodes:
         here = [pod for pod in cluster.on(node.name) if pod.phase not in ("Succeeded", "Failed")]
         yield _now(node, drains) or _stuck(node, here, drains) or _exposed(node, here, drains, resource)
@@ -41,11 +41,11 @@ def _now(node: Node, drains: Drains) -> Finding | None:
     by += [f"label {MAINTENANCE}=ONGOING"] if node.labels.get(MAINTENANCE) == "ONGOING" else []
     if not by:
         return None
-    return unknown(node.name, "; ".join(by), "no drain under way", fault="drains.under-way")
+    return unknown(node.name, "; ".join(by), "no drain in progress", fault="drains.under-way")
 
 
 def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None:
-    """A pod that never ends, under a budget that never lets one go."""
+    """Report a pod that never ends under a budget that allows no disruption."""
     held = [
         f"{pod} under budget {budget}"
         for pod in pods
@@ -56,24 +56,26 @@ def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None
     if not held:
         return None
     observed = f"a drain would wait for ever: {first_of(held, SHOWN)}"
-    return failed(node.name, observed, "no pod that lasts under a budget that never lets one go", "drains.blocked")
+    return failed(node.name, observed, "no long-running pod under a budget that allows no disruption", "drains.blocked")
 
 
 def _exposed(node: Node, pods: Sequence[PodUse], drains: Drains, resource: str) -> Finding:
-    """The jobs on the node's GPUs, and whether an unannounced drain would evict them."""
+    """Report the jobs on the node's GPUs, and whether an unannounced drain would evict them."""
     jobs = [pod for pod in pods if pod.requests.get(resource) and not pod.owner.startswith((*LASTING, *OF_NODES))]
     holds = [budget for budget in drains.budgets if budget.never or budget.uncounted]
     bare = [pod for pod in jobs if not any(_covers(budget, pod) for budget in holds)]
     here = {(pod.namespace, pod.name) for pod in pods}
     careless = [each for each in drains.rebooters if not here & each.holding]
-    observed = f"{len(jobs)} pods of jobs hold GPUs, {len(jobs) - len(bare)} of them under a budget that lets none go"
+    observed = (
+        f"{len(jobs)} pods of jobs hold GPUs, {len(jobs) - len(bare)} of them under a budget that allows no disruption"
+    )
     if bare and careless:
         exposed = f"{first_of(map(str, bare), SHOWN)} without a budget that holds it; {_drains(careless[0])}"
-        expected = "a budget that lets none of the job's pods go, or a reboot daemon that waits for them"
+        expected = "a budget that blocks evictions of the job's pods, or a reboot daemon that waits for them"
         return unknown(node.name, exposed, expected, fault="drains.unannounced")
     when = node.labels.get(SCHEDULED)
     observed += f"; maintenance of the host is scheduled ({SCHEDULED}={when})" if when else ""
-    return passed(node.name, observed, "no drain that surprises a job")
+    return passed(node.name, observed, "no unannounced drain of a job")
 
 
 def _drains(rebooter: Rebooter) -> str:

@@ -1,8 +1,7 @@
-"""The findings of rules: undetermined, failed, passed, and results of comparisons.
+"""Constructors of findings: undetermined, failed, passed, and results of comparisons.
 
-Of nodes that must be uniform the majority decides, and a tie names no node: where no value is on more than half of
-the nodes the deviating node cannot be determined. The finding is then about the difference, with every value and
-where it is.
+If nodes must be uniform, the majority decides. If no value is on more than half of the nodes, the deviating node cannot
+be determined: one finding reports the difference, with every value and its nodes.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ def failed(subject: str, observed: str, expected: str, fault: str, *, unit: str 
 
 
 def compared(subject: str, ok: bool | None, observed: str, expected: str, fault: str, *, unit: str = "") -> Finding:
-    """Return the finding of a comparison; ``fault`` applies to False only, None is an impossible comparison."""
+    """Return the finding of a comparison; ``fault`` applies to False only, None means that it was not possible."""
     fault = fault if ok is False else ""
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault, unit=unit)
 
 
 def proven(subject: str, ok: bool, observed: str, expected: str, *, fault: str = "") -> Finding:
-    """Return a pass if proven, else an undetermined finding, with the ``fault`` that explains it."""
+    """Return a pass if ``ok``, else an undetermined finding, with the ``fault`` that explains it."""
     return passed(subject, observed, expected) if ok else unknown(subject, observed, expected, fault=fault)
 
 
@@ -50,7 +49,7 @@ _Row: TypeAlias = "tuple[object, bool | None, str] | tuple[object, bool | None, 
 
 
 def first_match(subject: str, expected: str, *ladder: _Row) -> Finding:
-    """Return the finding of the first row that holds: (condition, ok, observed[, fault]); all texts are made."""
+    """Return the finding of the first row whose condition holds: (condition, ok, observed[, fault])."""
     row = next(row for row in ladder if row[0])
     fault = row[3] if len(row) == 4 else ""
     return Finding(subject=subject, ok=row[1], observed=row[2], expected=expected, fault=fault)
@@ -58,11 +57,11 @@ def first_match(subject: str, expected: str, *ladder: _Row) -> Finding:
 
 _Value = TypeVar("_Value", bound="Hashable")
 SHOWN = 8
-"""Nodes and values that a text names; the record of a large fleet must stay readable."""
+"""Maximum number of nodes and values in a text; the record of a large fleet must stay readable."""
 
 
 def majority(values: Iterable[_Value]) -> tuple[_Value, int, int] | None:
-    """Return the value that more than half have, how many, and of how many; None where there is no such value."""
+    """Return the value of more than half, its count, and the total; None if there is no such value."""
     counts = Counter(values)
     total = counts.total()
     value, count = next(iter(counts.most_common(1)), (None, 0))
@@ -82,10 +81,10 @@ def difference(what: str, values: Mapping[str, str], fault: str) -> Finding:
 def unlike(
     facts: Mapping[str, Mapping[str, str]], fault: str, line: Callable[[str, str], str] = lambda _, value: value
 ) -> Iterator[Finding]:
-    """Compare nodes (node -> fact -> value): one finding for each node, and one for each fact that has no majority.
+    """Compare nodes (node -> fact -> value): one finding for each node, and one for each fact without a majority.
 
-    ``line(fact, value)``: the part of a value that two nodes must share. A fact that a node does not report is not
-    compared; a node that reports nothing, while others do, is unclear.
+    ``line(fact, value)``: the part of a value that must be equal on all nodes. A fact that a node does not report is
+    not compared; a node that reports nothing, while others do, is undetermined.
     """
     names = list(dict.fromkeys(name for node_facts in facts.values() for name in node_facts))
     usual: dict[str, tuple[str, str]] = {}

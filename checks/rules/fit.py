@@ -1,6 +1,6 @@
-"""Whether the profile fits this cluster at all: checked before a requirement of the profile alone fails it.
+"""Whether the profile fits this cluster: determined before a requirement of the profile alone fails it.
 
-Only evidence of another kind of cluster counts. An absent item is missing, and the cluster's fault.
+Only evidence of another kind of cluster counts. An item that is merely absent is missing, and the cluster's fault.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ UNMATCHED = re.compile(r"\b(\d+) node\(s\) didn't match Pod's node affinity/sele
 NO_CLASS = re.compile(r"device class (\S+) does not exist")
 NO_VOLUME = re.compile(r'MountVolume\.SetUp failed for volume "([^"]+)" : hostPath')
 ALL_PODS = re.compile(r"\b(\d+) of \1 pods have not started")
-"""As the scheduler and the kubelet write it (kubernetes/kubernetes: pkg/scheduler/framework/types.go, FitError;
+"""Messages of the scheduler and the kubelet (kubernetes/kubernetes: pkg/scheduler/framework/types.go, FitError;
 plugins/noderesources, nodeaffinity, dynamicresources; pkg/volume/hostpath)."""
 
 
 def misfit(pool: Pool, profile: Profile) -> str:
     """Name the key of the profile that does not fit, and the actual value; '' if it fits, or is unknown.
 
-    Other NICs on every node, and the profile's on none, are another fabric; no NIC at all is a device plugin that is
-    missing. Google's networks, each counted as a resource, are on Google's nodes only.
+    If every node has other NICs, and none has the profile's, the fabric is another one. Without any NIC, a device
+    plugin is missing. Google's networks, each counted as a resource, exist on Google's nodes only.
     """
     outside = {name: why for name, why in pool.outside.items() if why != LEFT_OUT}
     if outside and not pool.nodes:
@@ -66,7 +66,7 @@ def misfit(pool: Pool, profile: Profile) -> str:
 
 
 def _instead(offers: Collection[Mapping[str, int]], asked: Collection[str]) -> str:
-    """Name the NICs that nodes offer, where every one offers some, and none offers one of these; '' else."""
+    """Name the NICs that nodes offer, if each offers some and none of them is requested; '' otherwise."""
     nics = [{name for name, count in offer.items() if count > 0 and name.startswith(FABRIC)} for offer in offers]
     if not asked or not nics or any(not each or each & {*asked} for each in nics):
         return ""
@@ -74,22 +74,22 @@ def _instead(offers: Collection[Mapping[str, int]], asked: Collection[str]) -> s
 
 
 def fits(evidence: Evidence, pool: Pool, profile: Profile) -> None:
-    """End the check as unknown where the profile does not describe this cluster."""
+    """End the check as unknown if the profile does not describe this cluster."""
     doubt(evidence, misfit(pool, profile))
 
 
 def doubt(evidence: Evidence, why: str) -> None:
-    """End the check as unknown where there is a reason to take the profile for another cluster's."""
+    """End the check as unknown if there is a reason to assume that the profile is for another cluster."""
     if why:
         evidence.add("cluster", ok=None, observed=why, fault=OTHER_KIND)
         evidence.verdict()
 
 
 def counted(pool: Pool, profile: Profile) -> str:
-    """Report that every node counts its GPUs, where the profile claims them; '' else.
+    """Report that every node counts its GPUs although the profile claims them; '' otherwise.
 
-    A driver that hands GPUs out as claimed devices takes the place of the device plugin that counts them: asked where a
-    DeviceClass is missing, and no pod claims there.
+    A DRA driver for GPUs replaces the device plugin that counts them. Used if a DeviceClass is missing and no pod
+    claims GPUs.
     """
     resource = resource_of(profile)
     counts = [node.capacity.get(resource, 0) for node in pool.nodes]
@@ -102,9 +102,9 @@ def counted(pool: Pool, profile: Profile) -> str:
 
 
 def undefined(definitions: Definitions, cluster: Inventory, profile: Profile) -> str:
-    """Report that none of the profile's networks exists, if the nodes cannot be listed; '' else.
+    """Report that none of the profile's networks exists, if the nodes cannot be listed; '' otherwise.
 
-    Where one of them is there, the profile is of this cluster, and the others are missing.
+    If one of them exists, the profile is for this cluster, and the others are missing.
     """
     if "nodes" not in cluster.not_seen or any(item is not None for item in definitions.values()):
         return ""
@@ -115,11 +115,11 @@ def undefined(definitions: Definitions, cluster: Inventory, profile: Profile) ->
 def unstarted(
     trial: TrialResult, spec: TrialSpec, cluster: Inventory, profile: Profile, here: Collection[str] = ()
 ) -> str:
-    """Report that the trial did not start because of the profile's requests, if the nodes cannot be listed; '' else.
+    """Report that the trial did not start because of the profile's requests, if the nodes cannot be listed; else ''.
 
-    Only properties that no node has count: a fabric's devices, a device class, a label, a folder of the host. GPUs,
-    CPUs and memory are what any job requests. ``here``: the resources that this cluster is known to have, as quotas
-    count them (see ``known_here``): those are the cluster's to offer. A pod that was placed has found all that it asks
+    Only properties that no node has count: a fabric's devices, a device class, a label, a folder of the host. Any job
+    requests GPUs, CPUs and memory. ``here``: the resources that this cluster is known to have, as quotas count them
+    (see ``known_here``): the cluster must offer those. A pod that was scheduled has found everything that it requests
     of a node.
     """
     failed = trial.analysis
@@ -134,9 +134,9 @@ def unstarted(
 
 
 def known_here(cluster: Inventory, granted: Collection[str], networks: Definitions, spec: TrialSpec) -> frozenset[str]:
-    """Return the resources of this cluster that a tenant can see: pods hold them, or a quota grants them.
+    """Return the resources of this cluster that a tenant can see: in use by pods, or granted by a quota.
 
-    Where a network is defined that only the profile names, the profile is this cluster's, and so are its resources.
+    If a network exists that only the profile names, the profile is for this cluster, and so are its resources.
     """
     held = {name for pod in cluster.pods if pod.node for name, count in pod.requests.items() if count > 0}
     return frozenset(
@@ -145,18 +145,18 @@ def known_here(cluster: Inventory, granted: Collection[str], networks: Definitio
 
 
 def _unplaced(text: str, spec: TrialSpec, here: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield each key of the profile that no node meets, by the scheduler's message."""
+    """Yield each key of the profile that no node satisfies, by the scheduler's message."""
     match = OF_NODES.search(text)
     if match is None:
         return
     nodes, why = int(match[1]), match[2]
     unmatched = sum(map(int, UNMATCHED.findall(why)))
-    rest = nodes - sum(map(int, TAINTED.findall(why)))  # those of the control plane, and all else that is not for pods
+    rest = nodes - sum(map(int, TAINTED.findall(why)))  # control plane nodes, and others that users' pods cannot use
     if spec.node_selector and 0 < rest == unmatched:
         yield "pod.node_selector", f"none of {rest} nodes has its labels"
     short = {what: int(count) for count, what in INSUFFICIENT.findall(why)}
     rest -= unmatched
-    whole = short.get(spec.gpu_resource, 0) < rest  # some node has the GPUs, and lacks the rest
+    whole = short.get(spec.gpu_resource, 0) < rest  # some node has the GPUs, but lacks other resources
     fabric = {name for name in spec.resources if name.startswith(FABRIC)} - {*here}
     if lacking := sorted(what for what in fabric if short.get(what, 0) == nodes or (whole and short.get(what) == rest)):
         yield "pod.resources", f"none of {short[lacking[0]]} nodes has {', '.join(lacking)} to give"
@@ -166,7 +166,7 @@ def _unplaced(text: str, spec: TrialSpec, here: Collection[str]) -> Iterator[tup
 
 
 def _unmounted(text: str, spec: TrialSpec) -> str:
-    """Report that no pod started for a folder of the host, by the kubelet's own words; '' else."""
+    """Report that no pod started because of a missing host path, by the kubelet's message; '' otherwise."""
     brought = {str(volume.get("name")): volume.get("hostPath") for volume in spec.volumes}
     lost = NO_VOLUME.search(text)
     if lost and brought.get(lost[1]) and ALL_PODS.search(text):

@@ -1,7 +1,7 @@
-"""GPU health rules: errors, throttling and clocks of each GPU, the driver's messages by NVIDIA's tables.
+"""GPU health rules: errors, throttling and clocks of each GPU; the driver's messages by NVIDIA's tables.
 
-Corrected errors, aggregate counters and what is normal under load are history or noise, not a reason to refuse a GPU.
-'N/A' is never wrong: what a card does not have it cannot fail at.
+Corrected errors, aggregate counters and normal states under load are history or noise, and no reason to reject a GPU.
+'N/A' is never a fault: the card does not have the feature.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ ABSENT = ("None", "N/A", "[N/A]", "")
 SLOWED = {
     "hw_slowdown": "the hardware slows the clocks",
     "hw_thermal_slowdown": "too hot for the hardware",
-    "hw_power_brake_slowdown": "the machine's power brake is pulled",
+    "hw_power_brake_slowdown": "the machine's power brake is active",
 }
-"""Clock reasons with which the hardware defends itself (docs.nvidia.com, nvidia-smi, "Clocks Event Reasons").
-sw_thermal_slowdown is how a warm GPU under load behaves: it is noted."""
+"""Clock event reasons with which the hardware protects itself (docs.nvidia.com, nvidia-smi, "Clocks Event Reasons").
+sw_thermal_slowdown is normal for a warm GPU under load: it is noted."""
 
 
 def memory_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
     """Yield (fault, observed, expected) for the memory of one GPU, and for the recovery that the driver requests.
 
-    NVIDIA, GPU memory error management: pending or failed remaps and uncorrected errors since the last reset count.
+    Pending or failed remaps and uncorrected errors since the last reset count (NVIDIA, GPU memory error management).
     """
     ecc = gpu.get("ecc_uncorrected_volatile") or 0
     action = str(gpu.get("recovery_action") or "None")
@@ -61,7 +61,7 @@ def clock_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
 
 
 def fabric_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
-    """Yield the reasons why one GPU is not in the NVLink fabric."""
+    """Yield a fault if one GPU is not in the NVLink fabric, with the reason."""
     state, status = str(gpu.get("fabric_state") or "N/A"), str(gpu.get("fabric_status") or "N/A")
     summary = str((gpu.get("fabric_health") or {}).get("summary") or "Healthy")
     state_text = f"fabric state {state}, status {status}"
@@ -73,13 +73,13 @@ def fabric_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
 
 
 def persistence_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
-    """Yield that the driver does not stay loaded."""
+    """Yield a fault if the driver does not stay loaded."""
     if gpu.get("persistence") is False:
         yield "runtime.persistence-off", "persistence mode is off", "on (runtime.persistence)"
 
 
 def link_ailments(expected_links: int) -> Ailments:
-    """Return the finding about the NVLinks of one GPU, with ``expected_links`` that should be active."""
+    """Return the finding about the active NVLinks of one GPU, compared with ``expected_links``."""
 
     def ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
         active = gpu.get("nvlinks_active")
@@ -97,13 +97,13 @@ def each_gpu(
     expected: str,
     when: When = "runtime",
 ) -> Iterator[Finding]:
-    """Judge every GPU of every rank; a healthy one is one finding, a faulty one is one for each fault.
+    """Judge every GPU of every rank: one finding for a healthy GPU, else one for each fault.
 
-    ``required_values``: the values that show it; a GPU that reports none of them, or omits values that most report, is
-    not healthy, it is not reported. ``when``: as read before all work, or while and after training steps ran.
+    ``required_values``: the values that show its health. A GPU that reports none of them, or lacks values that most
+    GPUs report, is undetermined. ``when``: before all work, or during and after training steps.
     """
     keys = tuple(required_values)
-    usual = [key for key in keys if _usual(trial, key, when) and key != "recovery_action"]  # null where none is needed
+    usual = [key for key in keys if _usual(trial, key, when) and key != "recovery_action"]  # null: no recovery needed
     for rank in range(spec.nodes):
         node = place(trial, rank)
         data = stages(trial, rank).get("runtime") if when == "runtime" else stages(trial, rank).get("training")
@@ -148,15 +148,16 @@ def tell(trial: TrialResult, keys: Iterable[str]) -> bool:
 
 
 def _usual(trial: TrialResult, key: str, when: When = "runtime") -> bool:
-    """Return whether at least half of all GPUs report a value: it is then missing on the rest."""
+    """Return whether at least half of all GPUs report a value: the others then lack it."""
     given = [gpu.get(key) is not None for gpu in _all(trial, when)]
     return any(given) and 2 * sum(given) >= len(given)
 
 
 def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
-    """Name values that a rank, or its GPU, omits although other ranks report them; '' if there are none.
+    """Name values that a rank, or its GPU, lacks although other ranks report them; '' if there are none.
 
-    ``keys``: fields of a GPU or of the stage. Values that no GPU of the trial reports do not exist on this kind of GPU.
+    ``keys``: fields of a GPU or of the stage. Values that no GPU of the trial reports do not exist for this kind of
+    GPU.
     """
     data = stages(trial, rank).get("runtime") or {}
     lost = []
@@ -172,11 +173,11 @@ def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
 
 
 def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") -> Iterator[Finding]:
-    """Judge the driver's error reports, of the ranks that may read the kernel's log; nothing where none may.
+    """Judge the driver's Xids for the ranks that may read the kernel's log; empty if none may.
 
-    A reset or a reboot that NVIDIA's catalogue requests is a fault. What its own flow decides, and a number that the
-    table lacks, are open. What a program brings about is another's as long as no step of ours ran. Each has the
-    table's action.
+    A reset or a reboot that NVIDIA's catalogue requests is a fault. An Xid with its own flow in the catalogue, or not
+    in the table, is undetermined. One that a program can cause is attributed to another program if none of our steps
+    has run. Each has the table's action.
     """
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("runtime") if when == "runtime" else stages(trial, rank).get("training")
@@ -195,7 +196,7 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
 
 
 def _of_xid(number: object, when: When) -> tuple[str, str]:
-    """Return an Xid's description and fault, '' if undetermined; None for an irrelevant one."""
+    """Return an Xid's description and fault, '' if undetermined; None for an irrelevant Xid."""
     known = _known(number)
     if known is None:
         return "its number is unknown" if number is None else "not in the table of NVIDIA's catalogue; look it up", ""
@@ -209,7 +210,7 @@ def _of_xid(number: object, when: When) -> tuple[str, str]:
 
 
 def _known(number: object) -> Xid | None:
-    """Return the catalogue's entry of an Xid; a pod may print anything."""
+    """Return the catalogue's entry of an Xid; the number is untrusted input from a pod."""
     return xids().get(number) if isinstance(number, int) else None
 
 

@@ -1,6 +1,6 @@
-"""Image rules: the images of a run, whether they are named as the profile asks, how long they took to pull.
+"""Image rules: the images of a run, whether their names follow the profile, and the duration of pulls.
 
-Pull secrets are requested by name only, and only where the user wants it; their content is not looked at.
+Pull secrets are looked up by name only, and only if the user requests it; their content is not read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARTS = ("initContainers", "containers", "ephemeralContainers")
 
 
 def images_of(pod: Unstructured) -> dict[str, str]:
-    """Name every image of a pod by its container: initContainers and sidecars, also those that a webhook added."""
+    """Name every image of a pod by its container, including initContainers and sidecars that a webhook added."""
     spec = pod.get("spec") or {}
     return {
         str(container.get("name")): str(container.get("image") or "")
@@ -42,13 +42,13 @@ def full_name(image: str) -> str:
 
 
 def allowed(image: str, registries: Iterable[str]) -> bool:
-    """Whether an image lies below one of the prefixes; whole path parts only: 'a.io/x' does not cover 'a.io/xy'."""
+    """Return whether an image is below one of the prefixes, by whole path parts: 'a.io/x' does not cover 'a.io/xy'."""
     name = full_name(image)
     return any(name.startswith(f"{prefix.rstrip('/')}/") for prefix in registries)
 
 
 def image_findings(images: Mapping[str, str], required: ImagesSection) -> Iterator[Finding]:
-    """Judge how each image is named; the registry first: an image from elsewhere is not made right by its digest."""
+    """Judge how each image is named; the registry first: a digest does not make an external image acceptable."""
     for container, image in images.items():
         subject = f"{container}: {image}"
         if required.registries and not allowed(image, required.registries):
@@ -73,7 +73,7 @@ def pull_findings(pulls: Iterable[tuple[str, str, float | None]], limit_s: float
 
 
 def pulled(seconds: float | None) -> str:
-    """Return how long a pull took."""
+    """Describe the duration of a pull."""
     if seconds is None:
         return "pulled, but no event reports the duration"
     return f"was pulled in {seconds:.1f} s" if seconds else "was there already"
@@ -87,12 +87,12 @@ def pulls(trial: TrialResult) -> Iterator[tuple[str, str, float | None]]:
 
 
 def ran(trial: TrialResult) -> dict[str, str]:
-    """Name every image that ran, by pod and container."""
+    """List every image that ran, by pod and container."""
     return {f"{pod.name} {container}": image for pod in trial.pods for container, (image, _) in pod.images.items()}
 
 
 KINDS = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
-"""The two kinds of secret that a kubelet reads credentials of registries from
+"""The two types of Secret from which a kubelet reads registry credentials
 (https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets)."""
 
 

@@ -1,7 +1,7 @@
-"""Intra-node rules: the path between the GPUs of one node, and whether it is the one this kind of node has.
+"""Intra-node rules: the path between the GPUs of one node, compared with the path of this kind of node.
 
-SHM is normal on PCIe machines and a fault on NVLink machines: only the profile defines which. Judged from what
-each node ran on its own, so that the node is named and not its peer.
+SHM is normal on PCIe machines and a fault on NVLink machines: only the profile defines which. Judged from each node's
+run alone, so that the finding names the node and not its peer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _path(node: str, job: JobDocument | None, expected_path: str) -> Finding:
 
 
 def _why(job: JobDocument | None) -> str:
-    """Describe the log's own reason: a setting in the environment."""
+    """Describe the reason that the log shows: a setting in the environment."""
     env = job["env"] if job else {}
     named = [f"{name}={env[name]}" for name in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL") if name in env]
     return f"{', '.join(named)} is set" if named else ""

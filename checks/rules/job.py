@@ -1,7 +1,7 @@
-"""Rules of the trial job: every pod started and reported; the launcher's failure analysis, turned into findings.
+"""Rules of the trial job: every pod started and reported; the launcher's failure analysis as findings.
 
-Rule: a fault of the cluster (ERR_INFRA) fails the check, one of the program or of a third party (ERR_PROGRAM, a
-disruption) is an error: it says nothing about the cluster.
+Rule: a fault of the cluster (ERR_INFRA) fails the check. A fault of the program or of a third party (ERR_PROGRAM, a
+disruption) is an error, since it proves nothing about the cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNFIT = (
     "images.secrets",
     "topology.policy",
 )
-"""Checks of the API: nothing is started where one of them failed."""
+"""Checks of the API: no job is started if one of them failed."""
 START_FAULTS = (
     "job.unschedulable",
     "job.start-timeout",
@@ -71,7 +71,7 @@ START_FAULTS = (
     "api.unreachable",
     "api.unauthorized",
 )
-"""The subjects of the launcher's analysis: of a trial, and of a sweep."""
+"""Faults of a start that the launcher's analysis can report, for a trial or a sweep."""
 
 
 def start_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
@@ -121,7 +121,7 @@ def _rank(trial: TrialResult, rank: int) -> Finding:
         why = f": {evidence.problem}" if evidence and evidence.problem else ""
         observed = f"rank {rank} sent no evidence (the job is {trial.state}){why}"
         return unknown(subject, observed, EXPECTED, fault="job.no-evidence")
-    if evidence.problem:  # more, or other, lines than a probe prints: their origin is unknown
+    if evidence.problem:  # more lines than a probe prints, or other lines: their origin is unknown
         return unknown(subject, evidence.problem, EXPECTED, fault="job.no-evidence")
     observed = f"rank {rank} reported {len(evidence.stages)} stages"
     if evidence.missing:

@@ -32,22 +32,23 @@ def said_of(profile: Profile) -> Said:
 
 
 _OF_ITS_KIND = ("published", "wires")
-"""A figure of another layout or fabric is shown, but is not a limit: it may be off by more than a half."""
+"""Kinds of reference for the same hardware; a figure for another layout or fabric may be off by more than half."""
 HALF = 0.5
-"""Of the reference: half of the rails, or no GPUDirect. What is above it a floor decides, where the profile has one."""
+"""The least share of the reference: half of the rails, or no GPUDirect, are below. Above it the profile's floor
+decides."""
 
 
 def level_notes(swept: Swept, profile: Profile, models: Iterable[str]) -> Iterator[str]:
     """Compare each level of a sweep's tests with the known figure of such hardware.
 
-    ``models`` are the GPUs of the fleet by its labels: more than one, or none, are not hardware to compare with.
+    ``models``: the fleet's GPU models by labels. More than one, or none, cannot be compared.
     """
     for kind, reference in _levels(swept, profile, models):
         yield f"level {kind}: {reference['sentence']}"
 
 
 def level_findings(swept: Swept, profile: Profile, models: Iterable[str]) -> Iterator[Finding]:
-    """Judge the level of all pairs, which no comparison among them shows: far below the reference is not a pass."""
+    """Judge the level of all pairs, which no comparison between pairs shows: far below the reference is not a pass."""
     judged = swept.section["rules"]["pair_floor"] is not None
     least = HALF if judged else LOW
     expected = f"at least {least:.0%} of the reference"

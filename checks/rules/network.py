@@ -1,7 +1,7 @@
-"""Pod network rules beyond MASTER_PORT: each direction is judged from the side that sent.
+"""Pod network rules in addition to MASTER_PORT: each direction is judged from the sender's side.
 
-Rule: a path that carries small packets and swallows large ones is the worst, since connections open and then hang; a
-path that is smaller than its interfaces and says so (ICMP) is only smaller.
+Rule: a path that silently drops large packets is the worst fault, since connections open and then hang. A path with a
+smaller MTU than its interfaces that reports it (ICMP) is only smaller.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .rendezvous import arrow
 
 STAGE: Final = "network"
 EVERY_PAIR = 4
-"""Nodes; with more, the probe tries each rank's two neighbours (jobs/pod/stages/network.py)."""
+"""Number of nodes up to which every pair is tried; with more, only two neighbours (jobs/pod/stages/network.py)."""
 
 
 def directions(spec: TrialSpec) -> list[tuple[int, int]]:
@@ -71,7 +71,7 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
     size, origin = (least, f"profile {profile.name}") if least else (first, "as the interface says")
     expected = f"packets of {size} bytes pass unfragmented ({origin})"
     if fits is None:
-        # UDP may be filtered; then what TCP carried in full-sized segments is what there is to see.
+        # UDP may be filtered; then only the full-sized segments that TCP carried show the packet size.
         cause = str(record.get("mtu_error") or "it was not tried")
         carried = record.get("bytes") or 0
         observed = f"packet sizes are not known ({cause}); TCP carried {carried / 1e6:.0f} MB"
@@ -81,23 +81,23 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
         return unknown(subject, observed, expected)
     if record.get("df_ok") is False and (learned is None or learned > fits):
         if learned is None:
-            observed = f"packets above {fits} bytes do not pass; the network's answer is unknown"
+            observed = f"packets larger than {fits} bytes do not pass; the network's response is unknown"
             return unknown(subject, observed, expected)
-        observed = f"packets above {fits} bytes vanish without a word, though the interface allows {first}"
+        observed = f"packets larger than {fits} bytes are dropped silently, although the interface allows {first}"
         return failed(subject, observed, expected, "network.mtu-blackhole")
     observed = f"{fits} bytes" + (f" of {first}; the network says so (ICMP)" if fits != first else "")
     return compared(subject, least is None or fits >= least, observed, expected, "network.mtu-mismatch")
 
 
 def _unlike(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Name the nodes with pods of another MTU than most, or report that they differ."""
+    """Report the nodes whose pods have another MTU than most, or that the nodes differ."""
     known = {place(trial, rank): _own_mtu(trial, rank) for rank in range(spec.nodes)}
     own = {node: {"MTU": str(mtu)} if mtu else {} for node, mtu in known.items()}
     return (finding for finding in unlike(own, "network.mtu-mismatch") if not finding.ok)
 
 
 def _own_mtu(trial: TrialResult, rank: int) -> int | None:
-    """Return the MTU of the interface that has the pod's address; where that is not reported, of the way to a peer."""
+    """Return the MTU of the interface with the pod's address; if it is not reported, that of the path to a peer."""
     own = _own(trial, rank)
     peers = (stages(trial, rank).get(STAGE) or {}).get("peers") or []
     values = [own.get("mtu") if own else None, *(peer.get("first_mtu") for peer in peers)]
@@ -111,7 +111,7 @@ def interfaces(trial: TrialResult, rank: int) -> list[Interface]:
 
 @each_rank(NetworkStage)
 def secondary_findings(rank: Rank[NetworkStage], profile: Profile) -> Iterator[Finding]:
-    """Judge the MTU of every interface that was attached to a pod next to its own."""
+    """Judge the MTU of every interface that was attached to a pod in addition to its own."""
     least, own = profile.network.secondary_mtu or 0, _own(rank.trial, rank.number)
     attached = [each for each in interfaces(rank.trial, rank.number) if each is not own]
     if not attached:
@@ -124,14 +124,14 @@ def secondary_findings(rank: Rank[NetworkStage], profile: Profile) -> Iterator[F
 
 
 def _own(trial: TrialResult, rank: int) -> Interface | None:
-    """Return the interface that has the pod's address; where addresses cannot be read, the one that is always there."""
+    """Return the interface with the pod's address; eth0 if addresses cannot be read."""
     address, there = (stages(trial, rank).get("start") or {}).get("pod_ip"), interfaces(trial, rank)
     own = next((each for each in there if address and address in (each.get("addresses") or [])), None)
     return own or next((each for each in there if each.get("name") == "eth0"), None)
 
 
 def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
-    """Judge one TCP connection in every direction against the profile's floor: its best moment, not its mean."""
+    """Judge one TCP connection in every direction by the profile's floor: its best moment, not its mean."""
     floor = profile.network.tcp_gbit_s or 0.0
     expected = f"at least {floor:g} Gb/s (profile {profile.name})"
     for source, target in directions(spec):
@@ -157,7 +157,7 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
 
 
 def _record(trial: TrialResult, source: int, target: int) -> tuple[NetworkPeer | None, str]:
-    """Return one rank's result about another, or the reason for its absence."""
+    """Return one rank's result for another rank, or the reason for its absence."""
     data = stages(trial, source).get(STAGE)
     if data is None:
         return None, missing_stage(trial, source, STAGE)
@@ -174,7 +174,7 @@ def _range(trial: TrialResult, rank: int) -> tuple[int, int]:
 
 @each_rank(EndpointsStage)
 def endpoint_findings(rank: Rank[EndpointsStage]) -> Iterator[Finding]:
-    """Judge for each node which of the trial's endpoints answered it."""
+    """Judge for each node which of the profile's endpoints it could reach."""
     tried = {(each.get("endpoint"), each.get("forbidden")): each for each in rank.data.get("tried") or []}
     for asked in rank.spec.endpoints:
         record = tried.get((asked.text, asked.forbidden)) or {}

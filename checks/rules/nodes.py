@@ -1,7 +1,7 @@
-"""Node rules: readiness, the number of GPUs that a node offers, and the software of each node next to that of its pool.
+"""Node rules: readiness, the number of GPUs of each node, and its software compared with the pool's.
 
-Kernel, system, runtime, kubelet and driver are compared with the majority. Machines of another kind (ARM next to x86,
-another GPU, where no profile names the pool) are compared with their own.
+Kernel, system, runtime, kubelet and driver are compared with the majority. Machines of different kinds (ARM and x86, or
+different GPUs if no profile names the pool) are compared with their own kind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .pool import LEFT_OUT, Pool, product, resource_of, sharing_fault
 NO_PROFILE = "no profile: the expected number of GPUs per node is not known (pass --profile NAME)"
 
 MOST_GPUS = 16
-"""In one machine (NVIDIA HGX-2, AWS p2.16xlarge): a node that offers more offers each GPU more than once."""
+"""Maximum number of GPUs in one machine (NVIDIA HGX-2, AWS p2.16xlarge): a node with more shares its GPUs."""
 
 
 def node_findings(
@@ -44,7 +44,7 @@ def node_findings(
     having = "for pods: all are of the control plane" if profile.gpu.none else f"with {profile.gpu.resource}"
     expected = f"at least {profile.nodes} {kind}"
     outside = {name: why for name, why in pool.outside.items() if why != LEFT_OUT}
-    narrowed = None if selector or len(outside) < len(pool.outside) else False  # others may well be there
+    narrowed = None if selector or len(outside) < len(pool.outside) else False  # other nodes may exist
     known = {node.name for node in cluster.nodes}
     for name in [name for name in dict.fromkeys(named) if name not in known]:
         among = f" among those that --nodes {selector} chooses" if selector else ""
@@ -97,8 +97,8 @@ AcceleratedHardwareReady (node-problem-detector on AKS, NVSentinel, gpud, the no
 def report_findings(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator[Finding]:
     """Judge the agents' reports of each node: a condition about its GPUs or links fails, any other is inconclusive.
 
-    An event may be about what was repaired since, a condition is Unknown where its agent is gone, and the Xid of a
-    program's own error is not a broken GPU: these leave it open. Events of other kinds are the caller's to mention.
+    An event may be about a problem that was fixed since, a condition is Unknown if its agent is gone, and the Xid of a
+    program's own error is not a broken GPU: these are inconclusive. The caller reports events of other kinds.
     """
     warned: dict[str, list[Report]] = {}
     for event in events:
@@ -110,7 +110,7 @@ def report_findings(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator
         broken = [each for each in node.reports if _is_broken(each)]
         observed = "; ".join(each.text for each in (broken or reports)[:4])
         if broken:
-            asked = catalogue()["nodes.unhealthy"].action_for  # of each by itself: NONE of one is nothing about another
+            asked = catalogue()["nodes.unhealthy"].action_for  # separately: NONE for one text is for that text only
             action = heaviest(word for each in broken for word in (action_in(each.about) or "", asked(each.text)))
             yield failed(node.name, observed, expected, "nodes.unhealthy", action=action or "")
         elif reports:
@@ -120,12 +120,12 @@ def report_findings(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator
 
 
 _IDLE_IMEX = {"DCGM_FR_IMEX_UNHEALTHY", "DCGMHealthCode122"}
-"""DCGM says so wherever no IMEX daemon runs: on a node without a compute domain, or without NVLink between nodes
+"""DCGM reports this if no IMEX daemon runs: on a node without a compute domain, or without NVLink between nodes
 (NVIDIA/DCGM#308, NVIDIA/NVSentinel#1471, aws/eks-node-monitoring-agent#63)."""
 
 
 def other_events(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator[str]:
-    """Name the Warning events of nodes that are about neither GPUs nor links."""
+    """Name the Warning events of nodes that are not about GPUs or links."""
     names = {node.name for node in nodes}
     for event in events:
         if event.node in names and not _HARDWARE.search(event.about):
@@ -141,7 +141,7 @@ def _is_broken(report: Report) -> bool:
 def offers(
     pool: Pool, profile: Profile, nodes_needed: int, plugins: Mapping[str, Sequence[PodUse]] | None = None
 ) -> Iterator[Finding]:
-    """Compare each node's devices with the profile; nodes with GPU partitions count only if whole ones are few.
+    """Compare each node's devices with the profile; nodes with GPU partitions count only if too few have whole GPUs.
 
     ``plugins``: the device plugin's pods by node.
     """
@@ -166,7 +166,8 @@ def offer(node: Node, profile: Profile, plugins: Sequence[PodUse] = ()) -> Findi
     elif offered < expected:
         fault = "gpu.missing"
     elif offered > expected:
-        # Feature discovery counts the machine's GPUs, however often each is offered: this machine simply has more.
+        # Feature discovery counts physical GPUs, even if the plugin shares them: then this machine simply has more
+        # GPUs.
         count = node.labels.get(f"{resource.partition('/')[0]}/gpu.count", "")
         physical = count == str(capacity)
         observed += f"; feature discovery counts {count}" if count else "; no label reports the machine's number"
@@ -183,11 +184,11 @@ def offer(node: Node, profile: Profile, plugins: Sequence[PodUse] = ()) -> Findi
 
 
 def offered_before(cluster: Inventory, profile: Profile, spec: TrialSpec, *, begun: bool) -> dict[str, tuple[int, str]]:
-    """Return each node's number of GPUs before the trial, and its source.
+    """Return each node's number of GPUs before the trial, and the source of the number.
 
-    It is the profile's, or what preflight saw where that is less (a waived fault) or the profile has none. ``begun``:
-    another process began the trial, and ``cluster`` was read after it: then only the profile shows it. Claimed GPUs are
-    not counted by nodes.
+    It is the profile's number, or preflight's if that is lower (a waived fault) or the profile has none. ``begun``:
+    another process started the trial, and ``cluster`` was read after it: then only the profile's number is valid. Nodes
+    do not count claimed GPUs.
     """
     asked, found = profile.gpu.per_node or 0, {}
     for node in cluster.nodes:
@@ -203,8 +204,8 @@ def kept(
 ) -> Iterator[Finding]:
     """Compare the devices of the trial's nodes with those before it (``offered_before``).
 
-    A go is about nodes that are still as they were tried: the kubelet takes a device that turns unhealthy off the
-    node's allocatable, and its pod runs on.
+    A go must describe the nodes as they were tested: the kubelet removes an unhealthy device from the node's
+    allocatable, while its pod keeps running.
     """
     nodes = {node.name: node for node in now.nodes}
     for name in sorted(tried):
@@ -236,10 +237,10 @@ def _none_offered(node: Node, resource: str, observed: str, ready: PodUse | None
 
 
 def away(node: Node) -> str:
-    """Name the labels by which the GPU operator keeps the device plugin off a node; '' where none does.
+    """Name the labels with which the GPU operator keeps the device plugin off a node; '' if none does.
 
-    MIG manager takes it away while it changes the GPUs' partitions, and gives it back with another state than pending
-    (NVIDIA/mig-parted, deployments/k8s-mig-manager; NVIDIA/gpu-operator#2833).
+    MIG manager removes the plugin while it changes the GPUs' partitions, and restores it with a state other than
+    pending (NVIDIA/mig-parted, deployments/k8s-mig-manager; NVIDIA/gpu-operator#2833).
     """
     placed, state = node.labels.get(_PLACED, "true"), node.labels.get(_MIG_STATE, "")
     note = [f"{_PLACED}={placed}"] if placed != "true" else []
@@ -252,10 +253,10 @@ _PLACED, _MIG_STATE = "nvidia.com/gpu.deploy.device-plugin", "nvidia.com/mig.con
 def refusals(
     cluster: Inventory, nodes: Iterable[Node], resources: Collection[str], tried: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """List nodes with a kubelet that refused pods some of these resources, and has admitted none with them since.
+    """List nodes whose kubelet rejected pods with these resources, and has admitted none with them since.
 
-    The node offered them, or no pod would have been bound to it. A plugin that had just begun again does the same once:
-    only a pod can show whether it is well now. ``tried``: the nodes where one of the trial did.
+    The node offered the devices, or the pod would not have been bound to it. A plugin that was just restarting rejects
+    pods once: only a later pod can show that it works. ``tried``: the nodes where a pod of the trial ran.
     """
     expected = "pods get the devices that the node offers"
     wanted = frozenset(resources)
@@ -268,7 +269,7 @@ def refusals(
             pod for pod in of_nodes[node.name] if not _made_up_for(pod, cluster.on(node.name), wanted)
         ]
         if not refused:
-            yield passed(node.name, "no refusal that no later pod makes up for", expected)
+            yield passed(node.name, "no rejected pod without a later admitted one", expected)
             continue
         first = refused[0]
         count = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
@@ -277,7 +278,7 @@ def refusals(
 
 
 def _made_up_for(refused: PodUse, neighbours: Iterable[PodUse], resources: frozenset[str]) -> bool:
-    """Whether a pod that requests the same devices runs on the node since."""
+    """Return whether a pod that requests the same devices has started on the node since."""
     asked = refused.requests.keys() & resources
     running = (pod for pod in neighbours if pod.phase == "Running")
     return any(asked <= pod.requests.keys() and pod.since > refused.since for pod in running)
@@ -292,7 +293,7 @@ def _recent(since: str) -> bool:
 
 
 REFUSED_FOR = datetime.timedelta(days=1)
-"""A day later a node may have another driver, or be another machine; Failed pods stay until they are deleted."""
+"""After a day a node may have another driver, or be another machine; Failed pods stay until they are deleted."""
 Machine = tuple[str, str, str]
 ARCH, TYPE = "kubernetes.io/arch", "node.kubernetes.io/instance-type"
 OLDER_NODES = 3
@@ -328,9 +329,9 @@ def unlike_nodes(nodes: Iterable[Node], may_differ: Iterable[str] = ()) -> Itera
 
 
 def machines(nodes: Iterable[Node]) -> dict[str, Machine]:
-    """Sort nodes by kind of machine: architecture, instance type, GPU. Two kinds have images of their own.
+    """Group nodes by kind of machine: architecture, instance type, GPU. Each kind has its own node image.
 
-    A node that feature discovery has not labelled is one of those of its type.
+    A node that feature discovery has not labelled is grouped by its instance type.
     """
     kinds = {node.name: (node.labels.get(ARCH, ""), node.labels.get(TYPE, ""), product(node)) for node in nodes}
     labelled: dict[tuple[str, str], list[str]] = {}
@@ -341,10 +342,10 @@ def machines(nodes: Iterable[Node]) -> dict[str, Machine]:
 
 
 def _line(fact: str, value: str) -> str:
-    """Return the part that two nodes must share: a kubelet's minor version, a system's release, else the whole value.
+    """Return the part that must be equal: a kubelet's minor version, a system's release, else the whole value.
 
-    Patch releases of a kubelet may be mixed at any time (Kubernetes' version skew policy), and are during every
-    roll-out of a managed node pool; what a driver is built against is the kernel.
+    Patch releases of a kubelet may be mixed at any time (Kubernetes' version skew policy), and are mixed during every
+    roll-out of a managed node pool. Drivers are built for the kernel.
     """
     if fact == "kubelet" and (version := major_minor(value)):
         return "{}.{}".format(*version)

@@ -1,10 +1,10 @@
-"""RDMA writes between neighbouring nodes: each NIC against its port's rate, before NCCL.
+"""RDMA writes between neighbouring nodes: each NIC compared with its port's rate, before NCCL.
 
-Rule: a link between two NICs is good if both ways reach the floor. A NIC with one good link is not at fault; so a bad
-link is its other end's where only one end has a good one, and the pair's where neither has, as always on two nodes.
-Where all NICs of a place are slow, it is no cable. Host memory that is slow is no fault of a link where GPU memory
-is fast, or where a pod had no CPU on its NIC's NUMA node. A program that failed for reasons of
-its own has measured nothing.
+Rule: a link between two NICs is good if both directions reach the floor. A NIC with a good link is not at fault: a bad
+link is attributed to its other end if only one end has a good link, and to the pair if neither has (always on two
+nodes). If all NICs of a node or pair are slow, the cause is not a cable. Slow host memory is not a fault of the link if
+GPU memory is fast, or if a pod had no CPU on its NIC's NUMA node. A program that failed for other reasons has measured
+nothing.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from .ranks import place, rdma_ports, silent, stages
 
 STAGE: Final = "perftest"
 PART = "perftest"
-"""Whose texts the catalogue's variants know: perftest's own, and the sentence below."""
+"""The component (`who`) in the catalogue's variants with perftest's messages and the sentence below."""
 SHARE = 0.9
-"""Of the slower port's rate. Azure's health checks ask for 380 of 400 Gb/s (github.com/Azure/azurehpc-health-checks,
-check_ib_bw_gdr of ND H100 v5); RoCE v2 at an MTU of 1024 bytes carries 93 % at most: 1024 of each 1106 bytes on the
-link (IEEE 802.3 framing, IPv4, UDP, and the headers of the InfiniBand Architecture Specification, annex A17)."""
+"""The least share of the slower port's rate. Azure's health checks require 380 of 400 Gb/s
+(github.com/Azure/azurehpc-health-checks, check_ib_bw_gdr of ND H100 v5); RoCE v2 at an MTU of 1024 bytes carries 93
+% at most: 1024 of each 1106 bytes on the link (IEEE 802.3 framing, IPv4, UDP, and the headers of the InfiniBand
+Architecture Specification, annex A17)."""
 HOST_MOST = 400.0
-"""Gb/s that host memory is asked for, whatever the port's rate. Hosts have PCIe 5.0 x16: 32 GT/s on 16 lanes, which are
-504 Gb/s after its 128b/130b code (PCI Express Base Specification 5.0), and less after its packets' headers. GPU memory
-behind the NIC's own switch shows the rest."""
+"""Maximum rate in Gb/s that is required of host memory, for any port rate. Hosts have PCIe 5.0 x16: 32 GT/s on 16
+lanes, which are 504 Gb/s after its 128b/130b code (PCI Express Base Specification 5.0), and less after its packets'
+headers. GPU memory behind the NIC's own switch shows higher rates."""
 MOST = 2.0
-"""Of the port's rate: more is no measurement. A bond of two ports may carry twice what one of them shows."""
+"""Maximum plausible multiple of the port's rate. A bond of two ports may carry twice the rate that one of them shows.
+"""
 HOST, GPU = "host", "gpu"
 SLOW, ALL_SLOW, SLOW_GPU, FAILS = (
     "rdma.low-bandwidth",
@@ -47,71 +49,71 @@ SLOW, ALL_SLOW, SLOW_GPU, FAILS = (
 PACKAGES = {"ib_write_bw": "perftest", "fi_pingpong": "libfabric's utilities (the EFA installer brings them)"}
 SHOWN = 8
 End = tuple[int, str]
-"""A rank and one of its NICs."""
+"""One end of a link: a rank and one of its NICs."""
 
 
 @dataclass(slots=True)
 class Link:
-    """Two NICs of neighbours, with one kind of memory: what was measured each way."""
+    """Two NICs of neighbours, with one kind of memory, and the rates measured in both directions."""
 
     ends: tuple[End, End]
     memory: str
-    rate: float | None  # of the slower port, Gb/s, at most the profile's
-    port: float | None = None  # of the slower port
-    values: dict[End, float] = field(default_factory=dict)  # by sender
-    far: bool = False  # the host memory that was written is on another NUMA node than its NIC: a pod had no CPU there
-    messages: bool = False  # fi_pingpong's went through: both ways, and no bandwidth
+    rate: float | None  # rate of the slower port in Gb/s, at most the profile's
+    port: float | None = None  # rate of the slower port
+    values: dict[End, float] = field(default_factory=dict)  # measured Gb/s by sender
+    far: bool = False  # the written host memory is on another NUMA node than its NIC, since a pod had no CPU there
+    messages: bool = False  # fi_pingpong's messages passed both ways; it measures no bandwidth
     errors: list[str] = field(default_factory=list)
 
     @property
     def rail(self) -> str:
-        """As findings name it: both NICs where they are called differently."""
+        """The rail's name in findings: both NICs if their names differ."""
         return "/".join(dict.fromkeys(nic for _, nic in self.ends))
 
     @property
     def floor(self) -> float:
-        """The least that both ways must reach."""
+        """The least rate for both directions."""
         return SHARE * (self.rate or 0.0)
 
     @property
     def asked(self) -> float:
-        """The rate of which less than SHARE is a fault."""
+        """The required rate; less than SHARE of it is a fault."""
         return min(self.rate or 0.0, HOST_MOST if self.memory == HOST else math.inf)
 
     @property
     def told(self) -> str:
-        """The recognised error that makes it a failure; '' where none is."""
+        """The recognised error that makes the link a failure; '' without one."""
         return next((text for text in self.errors if read_text(PART, text) is not None), "")
 
     @property
     def slow(self) -> bool:
-        """Whether a way that was measured is below the floor, or below what any host's memory shows of it."""
+        """Whether a measured direction is below the floor, or below the rate that any host memory reaches."""
         return self.rate is not None and any(value < SHARE * self.asked for value in self.values.values())
 
     @property
     def good(self) -> bool:
-        """Whether both ways were measured and reach the floor, or messages passed."""
+        """Whether both directions were measured and reach the floor, or messages passed."""
         whole = self.messages or (self.rate is not None and len(self.values) == len(self.ends))
         return whole and not self.slow and not self.errors and all(v >= self.floor for v in self.values.values())
 
     @property
     def bad(self) -> bool:
-        """Whether it is a fault: a recognised error, or a slow way that only the link explains."""
+        """Whether it is a fault: a recognised error, or a slow direction that only the link explains."""
         return bool(self.told) or (self.slow and not self.far)
 
     def outdoes(self, other: Link) -> bool:
-        """Whether both ways carried more than another memory did, so that the link is not its limit."""
+        """Return whether both directions are faster than with the other memory, so that the link is not its limit."""
         return (self.good or self.capped) and min(self.values.values()) > min(other.values.values(), default=math.inf)
 
     @property
     def capped(self) -> bool:
-        """Whether the host may be the limit, and not the link."""
+        """Whether the host may be the limit instead of the link."""
         whole = self.rate is not None and len(self.values) == len(self.ends)
         return whole and not self.slow and not self.errors and not self.good
 
 
 def missing(trial: TrialResult, spec: TrialSpec) -> str:
-    """Return the program that no pod has; '' where some pod has it, or none says so."""
+    """Return the program that every pod lacks; '' if some pod has it, or none reports it."""
     told = [data for rank in trial.evidence if (data := stages(trial, rank).get(STAGE))]
     if not told or spec.perftest is None or any(data.get("found") is not False for data in told):
         return ""
@@ -119,7 +121,7 @@ def missing(trial: TrialResult, spec: TrialSpec) -> str:
 
 
 def findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
-    """Judge each pair of neighbours: its bad links by the node or pair at fault, then how the others did."""
+    """Judge each pair of neighbours: its bad links by the node or pair at fault, then its other links."""
     links = _judged(trial, profile)
     bad = [link for link in links if link.bad]
     for memory in (HOST, GPU):
@@ -129,14 +131,14 @@ def findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[
 
 
 def _judged(trial: TrialResult, profile: Profile) -> list[Link]:
-    """Return the links, without what host memory says of one that GPU memory shows to be good."""
+    """Return the links, except host memory results for links that GPU memory proves to be good."""
     links = list(_links(trial, profile))
     proven = {link.ends for link in links if link.memory == GPU and link.good}
     return [link for link in links if link.memory != HOST or link.ends not in proven or link.good or link.told]
 
 
 def unjudged(trial: TrialResult, profile: Profile) -> str:
-    """Describe the links that host memory cannot judge; '' for none."""
+    """Describe the links that host memory cannot judge; '' if there are none."""
     links = [link for link in _judged(trial, profile) if link.capped]
     if not links:
         return ""
@@ -148,7 +150,7 @@ def unjudged(trial: TrialResult, profile: Profile) -> str:
 
 
 def advice(trial: TrialResult, profile: Profile) -> tuple[str, str] | None:
-    """Return confirm and remedy of the links' errors, where the catalogue has the same for all."""
+    """Return confirm and remedy for the links' errors, if the catalogue has the same for all."""
     said = [read_text(PART, link.told) for link in _judged(trial, profile) if link.told]
     variants = {known.variant for known in said if known is not None}
     only = variants.pop() if len(variants) == 1 else None
@@ -156,7 +158,7 @@ def advice(trial: TrialResult, profile: Profile) -> tuple[str, str] | None:
 
 
 def sentence(operation: str, trial: TrialResult, spec: TrialSpec, profile: Profile) -> str:
-    """Say that RDMA writes reach their rate on all links, for a collective that is slow; '' where that is not known."""
+    """Explain for a slow collective that RDMA writes reach their rate on all links; '' if this is not proven."""
     links = [link for link in _judged(trial, profile) if link.values]
     whole = {(link.ends[0][0], link.ends[1][0]) for link in links} == {(low, low + 1) for low in range(spec.nodes - 1)}
     if not whole or not all(link.good for link in links) or any(not f.ok for f in findings(trial, spec, profile)):
@@ -166,7 +168,7 @@ def sentence(operation: str, trial: TrialResult, spec: TrialSpec, profile: Profi
 
 
 def notes(trial: TrialResult) -> Iterator[str]:
-    """Name the floor's source, and what was not tried."""
+    """Name the floor's source, and the tests that did not run."""
     if any((stages(trial, rank).get(STAGE) or {}).get("tool") == "fi_pingpong" for rank in trial.evidence):
         return
     yield (
@@ -179,7 +181,7 @@ def notes(trial: TrialResult) -> Iterator[str]:
 
 
 def _links(trial: TrialResult, profile: Profile) -> Iterator[Link]:
-    """Yield every link that some rank has tried, except those of ports that rdma.devices alone judges."""
+    """Yield every link that some rank has tried, except links of ports that only rdma.devices judges."""
     known: dict[tuple[object, ...], Link] = {}
     rates = {rank: _rates(rdma_ports(trial, rank)) for rank in trial.evidence}
     least = profile.fabric.device_rate
@@ -220,7 +222,7 @@ def _rates(ports: Iterable[RdmaPort]) -> Mapping[str, float]:
 
 
 def _accusations(trial: TrialResult, links: list[Link], bad: list[Link], memory: str) -> Iterator[Finding]:
-    """Yield one finding for each place at fault and kind of fault, with all of its rails."""
+    """Yield one finding for each fault and each node or pair at fault, with all of its rails."""
     cleared = {end for link in links if link.memory == memory and link.good for end in link.ends}
     hosts = {link.ends: link for link in links if link.memory == HOST}
     groups: dict[tuple[str, bool], list[Link]] = {}
@@ -228,7 +230,7 @@ def _accusations(trial: TrialResult, links: list[Link], bad: list[Link], memory:
     named = {guilty[0] for _, guilty in alone}
     for link in bad:
         if memory == GPU and link.ends in hosts and hosts[link.ends].bad:
-            continue  # what host memory shows explains it
+            continue  # the host memory result explains it
         guilty = [end for end in link.ends if end not in cleared]
         accused = [end for end in guilty if end in named] or (guilty if len(guilty) == 1 else [])
         ranks = [accused[0][0]] if len(accused) == 1 else [rank for rank, _ in link.ends]
@@ -247,7 +249,7 @@ def _accusations(trial: TrialResult, links: list[Link], bad: list[Link], memory:
 
 
 def _named(trial: TrialResult, ranks: Iterable[int]) -> str:
-    """Name a node, or a pair in the order of its names: ranks are on other nodes in each run."""
+    """Name a node, or a pair in alphabetical order, since ranks run on other nodes in each run."""
     return " - ".join(sorted(place(trial, rank) for rank in ranks))
 
 
@@ -263,7 +265,7 @@ def _measured(trial: TrialResult, link: Link, labelled: bool = False) -> str:
 
 
 def _of_pair(trial: TrialResult, ranks: tuple[int, int], links: list[Link]) -> Iterator[Finding]:
-    """Yield how a pair's good links did, and what of it is not known."""
+    """Yield the results of a pair's good links, and the reasons for unknown results."""
     subject = _named(trial, ranks)
     told = [stages(trial, rank).get(STAGE) for rank in ranks]
     for rank, data in zip(ranks, told, strict=True):
@@ -292,7 +294,7 @@ def _of_pair(trial: TrialResult, ranks: tuple[int, int], links: list[Link]) -> I
 
 
 def _tried(trial: TrialResult, rank: int, other: int) -> set[str]:
-    """Return the NICs of a rank that wrote to the other, or were written to."""
+    """Return the NICs with which a rank wrote to the other one, or was written to."""
     own, theirs = ((stages(trial, each).get(STAGE) or {}).get("writes") or [] for each in (rank, other))
     wrote = {str(write.get("nic")) for write in own if write.get("peer") == other}
     return wrote | {str(write.get("peer_nic")) for write in theirs if write.get("peer") == rank}

@@ -1,7 +1,7 @@
-"""The pool: the nodes that the profile is about, and which of them offer whole GPUs; all else is named, not judged.
+"""The pool: the nodes that the profile covers, and which of them offer whole GPUs; others are listed, not judged.
 
-Two pools in one cluster are two profiles: a node outside of this one's pool is listed, never compared with its numbers.
-A node that offers parts of GPUs (MIG, time-slicing) is never compared as if it offered whole ones.
+Each pool of a cluster needs its own profile: a node outside of the pool is listed, and never compared with the
+profile's numbers. A node that offers parts of GPUs (MIG, time-slicing) is never compared like one with whole GPUs.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ ACCELERATORS = (
     "google.com/tpu",
     "aws.amazon.com/neuron",
 )
-"""As the vendors' device plugins call whole devices (kubernetes.io, Schedule GPUs, and their documentation)."""
+"""Resource names of whole devices in the vendors' device plugins (kubernetes.io, Schedule GPUs, and their
+documentation)."""
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-"""The taints that kubeadm and its like give their own nodes (kubernetes.io, Well-Known Labels)."""
+"""Taints of control plane nodes, as set by kubeadm and similar tools (kubernetes.io, Well-Known Labels)."""
 OTHER = "of another product"
 VIRTUAL = "not a separate machine"
 VIRTUAL_TAINT = "virtual-kubelet.io/provider"
 VIRTUAL_LABELS = {"type": "virtual-kubelet", "liqo.io/type": "virtual-node"}
-"""Marks of a virtual node with pods on another service: whatever it offers, it has no GPUs that could be
-looked at (virtual-kubelet/virtual-kubelet, cmd/virtual-kubelet, DefaultTaintKey; learn.microsoft.com, "Virtual nodes on
-AKS"; docs.liqo.io, virtual nodes)."""
+"""Marks of a virtual node, whose pods run on another service: it has no GPUs that could be checked
+(virtual-kubelet/virtual-kubelet, cmd/virtual-kubelet, DefaultTaintKey; learn.microsoft.com, "Virtual nodes on AKS";
+docs.liqo.io, virtual nodes)."""
 LEFT_OUT = "not named by --on"
 SHOWN = 8
 MOST_AVOIDED = 200
-"""Names in one pod's affinity; each is a separate field."""
+"""Maximum number of names in one pod's affinity; each is a separate field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The GPU nodes of the cluster as this profile sees them."""
+    """The cluster's GPU nodes, divided by this profile."""
 
     nodes: tuple[Node, ...] = ()  # to be judged
-    parts: dict[str, str] = field(default_factory=dict)  # of those: node -> why its GPUs are not whole ones
-    outside: dict[str, str] = field(default_factory=dict)  # node -> why it is another pool's
-    instead: str = ""  # the accelerators of another vendor, where no node has any of the profile's
+    parts: dict[str, str] = field(default_factory=dict)  # of these: node -> why its GPUs are not whole ones
+    outside: dict[str, str] = field(default_factory=dict)  # node -> why it belongs to another pool
+    instead: str = ""  # the accelerators of another vendor, if no node has any of the profile's
 
     @property
     def whole(self) -> tuple[Node, ...]:
@@ -61,7 +62,7 @@ class Pool:
         return tuple(node for node in self.nodes if node.name not in self.parts)
 
     def without(self, names: Collection[str]) -> Pool:
-        """The pool without these nodes."""
+        """Return the pool without these nodes."""
         parts = {name: why for name, why in self.parts.items() if name not in names}
         return replace(self, nodes=tuple(n for n in self.nodes if n.name not in names), parts=parts)
 
@@ -72,7 +73,7 @@ class Pool:
 
 
 def pool_of(cluster: Inventory, profile: Profile, named: Collection[str] = ()) -> Pool:
-    """Sort the GPU nodes of the cluster: this profile's, those among them that offer parts, and those not judged.
+    """Divide the GPU nodes of the cluster: this profile's, those that offer parts of GPUs, and those not judged.
 
     ``named``: the only nodes that the user wants judged; none: all.
     """
@@ -108,7 +109,7 @@ def pool_of(cluster: Inventory, profile: Profile, named: Collection[str] = ()) -
 
 
 def _workers(cluster: Inventory, profile: Profile) -> Iterator[Node]:
-    """Yield the nodes but those of the control plane, which a taint keeps for itself."""
+    """Yield all nodes except control plane nodes with a taint that the pods do not tolerate."""
     for node in cluster.nodes:
         own = [taint for taint in node.taints if taint.key in CONTROL_PLANE]
         if all(tolerated(taint, profile.pod.tolerations) for taint in own):
@@ -116,7 +117,7 @@ def _workers(cluster: Inventory, profile: Profile) -> Iterator[Node]:
 
 
 def _of_another_vendor(cluster: Inventory, resource: str) -> str:
-    """Name the accelerators that nodes offer, or are labelled to have, in place of these; '' without any."""
+    """Name other accelerators that nodes offer, or have labels for; '' if there are none."""
     vendors = {
         name: node.name
         for name in ACCELERATORS
@@ -128,14 +129,14 @@ def _of_another_vendor(cluster: Inventory, resource: str) -> str:
 
 
 def _virtual(node: Node) -> str:
-    """Name the mark of a virtual node; '' for a real one, or if feature discovery has seen its GPUs."""
+    """Return the mark of a virtual node; '' for a real one, or if feature discovery has seen its GPUs."""
     taints = [taint.key for taint in node.taints if taint.key == VIRTUAL_TAINT]
     marks = [*taints, *(f"{key}={value}" for key, value in VIRTUAL_LABELS.items() if node.labels.get(key) == value)]
     return f"{VIRTUAL} ({marks[0]}: another service starts its pods)" if marks and not product(node) else ""
 
 
 def _not_for_pods(node: Node, resource: str) -> str:
-    """Explain why a node intentionally offers no GPU, by its labels for the GPU operator; '' if it should.
+    """Explain by the GPU operator's labels why a node intentionally offers no GPU; '' if it should.
 
     https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-kubevirt.html and "Preventing
     Installation of Operands on Some Nodes" of the operator's installation guide.
@@ -149,12 +150,12 @@ def _not_for_pods(node: Node, resource: str) -> str:
 
 
 def resource_of(profile: Profile) -> str:
-    """Return the resource of the profile's GPUs; for claimed ones, the name of their vendor's plugin."""
+    """Return the resource of the profile's GPUs; for claimed GPUs, the resource of their vendor's plugin."""
     return profile.gpu.resource or f"{profile.gpu.kind}.com/gpu"
 
 
 def confinement(pool: Pool) -> dict[str, str]:
-    """Return the label that keeps the trial on this pool's product, where the pool has nodes of another one."""
+    """Return the label that restricts the trial to this pool's product, if the pool also has nodes of another one."""
     if not any(OTHER in why for why in pool.outside.values()):
         return {}
     for label in PRODUCT_LABELS:
@@ -167,14 +168,14 @@ def confinement(pool: Pool) -> dict[str, str]:
 def avoided(pool: Pool) -> tuple[str, ...]:
     """Return the nodes that the trial must avoid: with GPU partitions, another product, or another service.
 
-    Labels keep it off other pools already. Of very many none is named: what a pod then finds there says what it is.
+    Labels keep it off other pools already. Above a limit no nodes are named: a pod on such a node reports its devices.
     """
     names = [*pool.parts, *(name for name, why in pool.outside.items() if OTHER in why or VIRTUAL in why)]
     return tuple(names) if pool.whole and len(names) <= MOST_AVOIDED else ()
 
 
 def product(node: Node) -> str:
-    """Feature discovery's name of the node's GPUs, without suffixes for sharing and partitions; '' if none."""
+    """Return feature discovery's name of the node's GPUs, without suffixes for sharing and partitions; '' if none."""
     text = next((node.labels[key] for key in PRODUCT_LABELS if node.labels.get(key)), "")
     return re.sub(r"-(?:SHARED|MIG-[\w.]+)$", "", re.sub(r"-SHARED$", "", text))
 
@@ -185,7 +186,7 @@ def _is_of(node: Node, patterns: tuple[str, ...]) -> bool:
 
 
 def parted(node: Node, resource: str = "nvidia.com/gpu") -> str:
-    """Explain why the GPUs that this node offers are not whole ones; '' where they are."""
+    """Explain why this node's GPUs are not whole ones; '' if they are."""
     labels = node.labels
     pieces = [f"{count} {name}" for name, count in node.capacity.items() if count > 0 and PARTS.fullmatch(name)]
     if pieces:
@@ -202,5 +203,5 @@ def parted(node: Node, resource: str = "nvidia.com/gpu") -> str:
 
 
 def sharing_fault(why: str) -> str:
-    """Which fault a node has that should offer whole GPUs and does not."""
+    """Return the fault of a node that should offer whole GPUs and does not."""
     return "gpu.partitioned" if "partitioned" in why else "gpu.oversubscribed"

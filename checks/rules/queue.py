@@ -1,7 +1,7 @@
 """Layer 14, queue rules: training's launcher and queue work, and admitted the whole trial.
 
-Pure: facts and the trial's results in, findings out. A queue that is full now proves nothing about the cluster;
-one that is stopped, is missing, or can never hold the job does.
+Pure: facts and the trial's results in, findings out. A full queue proves nothing about the cluster; a queue that is
+stopped, is missing, or can never hold the job does.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from reports.record import Finding
 from .findings import compared, failed, proven, unknown
 from .pool import ACCELERATORS, product
 
-# By which pattern in an image's name a controller's pods are known: the release manifests of each project, and those of
-# the operators that bring it. What is next to it (a dashboard of Kueue's) is not a controller.
+# Patterns in image names that identify a controller's pods: from the release manifests of each project, and of the
+# operators that install it. Related pods, such as Kueue's dashboard, are not controllers.
 CONTROLLERS: Mapping[str, tuple[str, ...]] = {
     "mpi-operator": ("mpi-operator",),
     "training-operator": ("training-operator",),
@@ -46,9 +46,9 @@ KEPT_OUT = (
     "gang.unschedulable",
     "gang.partial",
 )
-"""Faults of the launcher's analysis about the queue; all other faults are about pods."""
+"""Faults of the launcher's analysis about the queue; all others are about pods."""
 MANY = 64
-"""Nodes above which a job of one more pod than there are is not a small thing to ask a scheduler for."""
+"""Number of nodes above which a job with one more pod than nodes would be a large load for a scheduler."""
 LOCAL, CLUSTER = "localqueue", "clusterqueue"
 
 
@@ -109,7 +109,7 @@ def _queue_served(kind: str, launch_stack: LaunchStack) -> Iterator[Finding]:
 
 
 def _controller(operator: str, pods: Sequence[PodUse]) -> Iterator[Finding]:
-    """One ready pod of each program is enough: they elect a leader. If none is found, the trial itself decides."""
+    """Judge the controller's pods: one ready pod of each program is enough; without any, the trial itself decides."""
     for part in CONTROLLERS[operator]:
         mine = [pod for pod in pods if any(re.search(part, image) for image in pod.images)]
         if not mine:
@@ -144,7 +144,7 @@ def _kueue(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
     yield (active := _active(f"{LOCAL}/{queue}", launch_stack.local))
     if active.ok and launch_stack.cluster is not None:
         if as_map(launch_stack.cluster.get("spec")).get("namespaceSelector") is None:
-            expected = f"a namespaceSelector that lets jobs of {spec.namespace} in ({{}}: those of every namespace)"
+            expected = f"a namespaceSelector that admits jobs of {spec.namespace} ({{}}: those of every namespace)"
             yield failed(cluster, "namespaceSelector is not set: no namespace may use it", expected, "queue.namespace")
             return
         yield from _quota(cluster, launch_stack.cluster, spec)
@@ -164,26 +164,27 @@ def _active(subject: str, raw: Unstructured) -> Finding:
 
 
 def total(spec: TrialSpec) -> dict[str, Decimal]:
-    """The sum of requests of all pods of the trial, as a queue counts it."""
+    """Return the sum of the requests of all pods of the trial, as a queue counts it."""
     asked = resources(spec)
     each = {**(asked.get("limits") or {}), **(asked.get("requests") or {})}
     amounts = {name: quantity(str(text)) for name, text in each.items()}
     totals = {name: amount * spec.nodes for name, amount in amounts.items() if amount is not None}
-    if spec.launcher == "mpijob":  # its launcher is one more pod of the job
+    if spec.launcher == "mpijob":  # the launcher pod is an additional pod of the job
         for name, text in MPI_LAUNCHER.items():
             totals[name] = totals.get(name, Decimal(0)) + (quantity(text) or Decimal(0))
     return totals
 
 
 def _quota(subject: str, cluster: Unstructured, spec: TrialSpec) -> Iterator[Finding]:
-    """Every resource of the pods must be covered, and some flavor must be able to hold all pods at some time."""
+    """Judge whether every resource of the pods is covered, and some flavor can hold all pods at some time."""
     offered = shares(cluster)
     for name, needed in total(spec).items():
         if name not in offered:
             expected = f"{name} is covered: Kueue admits no job that requests resources outside its queue"
             yield failed(subject, f"{name} is in no resource group", expected, "queue.uncovered")
             continue
-        # Pods of one set take one flavor; where any could hold them, or a cohort lends without bound, they may fit.
+        # Pods of one set take one flavor. They may fit if any flavor could hold them, or if a cohort lends without
+        # limit.
         most = [share.most for share in offered[name]]
         fits = any(amount is None or amount >= needed for amount in most)
         best = max((amount for amount in most if amount is not None), default=Decimal(0))
@@ -192,7 +193,7 @@ def _quota(subject: str, cluster: Unstructured, spec: TrialSpec) -> Iterator[Fin
 
 
 def _topologies(launch_stack: LaunchStack, nodes: Sequence[Node], needed: int) -> Iterator[Finding]:
-    """Judge the topology of each flavor that matches a node of the pool; the rest is not for this trial."""
+    """Judge the topology of each flavor that matches a node of the pool; others do not apply to this trial."""
     topologies = launch_stack.topologies
     members = {each.flavor: [n for n in nodes if each.labels.items() <= n.labels.items()] for each in topologies}
     for each in topologies:
@@ -204,7 +205,7 @@ def _topologies(launch_stack: LaunchStack, nodes: Sequence[Node], needed: int) -
 
 
 def _placeable(topology: FlavorTopology, members: Sequence[Node], needed: int) -> Finding:
-    """Judge whether Kueue can place pods by a flavor's topology: it leaves out nodes that lack the label of a level.
+    """Judge whether Kueue can place pods by a flavor's topology: it ignores nodes that lack the label of a level.
 
     https://kueue.sigs.k8s.io/docs/concepts/topology_aware_scheduling/
     """
@@ -225,8 +226,8 @@ def _placeable(topology: FlavorTopology, members: Sequence[Node], needed: int) -
 def hardware_findings(launch_stack: LaunchStack, nodes: Sequence[Node], spec: TrialSpec) -> Iterator[Finding]:
     """Judge whether the GPU nodes of each flavor are of one kind.
 
-    Kueue takes nodes by their labels alone; no pod of the trial reaches nodes outside its own selector.
-    ``nodes``: all of the cluster.
+    Kueue selects nodes by labels only; no pod of the trial is scheduled outside of its own selector. ``nodes``: all
+    nodes of the cluster.
     """
     for flavor in launch_stack.flavors:
         wanted, open_to = {**flavor.labels, **spec.node_selector}, (*spec.tolerations, *flavor.tolerations)
@@ -267,7 +268,7 @@ def _volcano(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge how the queue let the trial in: whole, or not at all, and why."""
+    """Judge how the queue admitted the trial: all pods or none, and why."""
     queue, failed = trial.queue, trial.analysis
     named = f"{spec.queue.kind} {spec.queue.name or 'default'}" if spec.queue else "queue"
     out = queue is None or queue.admitted_s is None
@@ -289,7 +290,7 @@ def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     placed = sum(1 for replica in trial.replicas if replica.node and replica.index < spec.nodes)
     through = f" through {queue.cluster_queue}" if queue.cluster_queue else ""
     observed = f"admitted after {queue.admitted_s:.0f} s{through}, {placed} of {spec.nodes} pods placed"
-    # Of a job that is let in whole no pod may find a node: the fault is the pods' own, which says more (job.started).
+    # If all pods of an admitted job lack a node, the fault is the pods' own and more specific (job.started).
     kept_whole = placed == spec.nodes or (not placed and failed is not None and bool(failed.fault))
     yield proven(queue.subject or named, kept_whole, observed, "admitted as a whole: all pods or none")
 
@@ -297,13 +298,13 @@ def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 def gang_refusal(
     launch_stack: LaunchStack, spec: TrialSpec, nodes: Iterable[Node], pods: Iterable[PodUse], *, on_demand: bool
 ) -> str:
-    """Explain why a job that cannot fit must not be tried here; nothing where it does no harm."""
+    """Explain why a job that cannot fit must not be submitted here; '' if it does no harm."""
     if spec.queue is None:
         return "pods without a queue are not gang-scheduled: each starts when it finds a node"
     if on_demand:
-        return "nodes come on demand here (launch.nodes_on_demand): an autoscaler could buy some for it"
+        return "nodes come on demand here (launch.nodes_on_demand): an autoscaler could add some for it"
     if scaler := next((pod for pod in pods if pod.name.startswith(("cluster-autoscaler", "karpenter"))), None):
-        return f"an autoscaler runs ({scaler}): it could buy nodes for a job that does not fit"
+        return f"an autoscaler runs ({scaler}): it could add nodes for a job that does not fit"
     pools = ("karpenter.sh/", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/", "kubernetes.azure.com/agentpool")
     for node in nodes:
         if label := next((key for key in node.labels if key.startswith(pools)), None):
@@ -330,9 +331,10 @@ def _kueue_refusal(launch_stack: LaunchStack) -> str:
 
 
 def too_many(launch_stack: LaunchStack, spec: TrialSpec, nodes: Iterable[Node]) -> int:
-    """How many such pods can never fit: one more than there are nodes; of very many, one more than the quota holds.
+    """Return a number of pods that can never fit: one more than the nodes; with many nodes, one more than the quota.
 
-    Pods without GPUs are small: where their queue's quota holds more of them than there are nodes, one more than that.
+    Pods without GPUs are small: if the queue's quota holds more of them than there are nodes, it is one more than the
+    quota.
     """
     count = sum(1 for _ in nodes)
     if (
@@ -354,7 +356,7 @@ def too_many(launch_stack: LaunchStack, spec: TrialSpec, nodes: Iterable[Node]) 
 
 
 def gang_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge the job that cannot fit: not one of its pods may have found a node."""
+    """Judge the job that cannot fit: none of its pods may have been scheduled."""
     placed = [pod for pod in trial.pods if pod.node]
     subject = f"job of {spec.nodes} pods"
     if placed:

@@ -14,7 +14,7 @@ from jobs.cluster.client.errors import Forbidden
 from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.unstructured import Unstructured, as_list, as_map, as_texts, name_of, quantity
 
-# One Job, one ConfigMap and one Service belong to a trial.
+# A trial creates one Job, one ConfigMap and one Service.
 _OBJECTS = ("count/jobs.batch", "count/configmaps", "configmaps", "count/services", "services")
 
 
@@ -30,12 +30,12 @@ class Shortage:
 
     @property
     def fault(self) -> str:
-        """The fault of such a shortage; a quota in use is not at fault."""
+        """The fault id of the shortage; a quota in use is not at fault."""
         return "quota.in-use" if self.in_use else "quota.exceeded"
 
 
 def shortages(kube: Kube, pod: Unstructured, pods: int) -> tuple[tuple[Shortage, ...], tuple[str, ...], frozenset[str]]:
-    """Compare the needs of ``pods`` such pods with the remainder of each ResourceQuota.
+    """Compare the needs of ``pods`` identical pods with the remainder of each ResourceQuota.
 
     Return shortages, notes, and the extended resources that a quota grants.
     """
@@ -112,7 +112,7 @@ def _scope(name: Any, operator: Any, values: list[Any], pod: Unstructured) -> bo
 def demand(spec: Unstructured) -> dict[str, Decimal]:
     """Return one pod's amounts in a quota, by the quota's own keys.
 
-    Containers and native sidecars add up; an ordinary init container counts where it requests more than they do.
+    Containers and native sidecars add up; an ordinary init container counts if it requests more than their sum.
     """
     total: dict[str, Decimal] = {"pods": Decimal(1), "count/pods": Decimal(1)}
     inits = as_list(spec.get("initContainers"))
@@ -131,14 +131,14 @@ def _container(container: Unstructured) -> dict[str, Decimal]:
     resources = as_map(container.get("resources"))
     asked: dict[str, Decimal] = {}
     limits = as_map(resources.get("limits"))
-    requests = {**limits, **as_map(resources.get("requests"))}  # a limit without a request is the request
+    requests = {**limits, **as_map(resources.get("requests"))}  # a limit without a request also sets the request
     for kind, amounts in (("requests", requests), ("limits", limits)):
         for name, text in amounts.items():
             if (amount := quantity(text)) is None:
                 continue
             asked[f"{kind}.{name}"] = amount
             if kind == "requests" and name in ("cpu", "memory", "ephemeral-storage"):
-                asked[name] = amount  # quotas may be written with the bare name
+                asked[name] = amount  # quotas may use the bare name
     return asked
 
 

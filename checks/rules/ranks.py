@@ -21,13 +21,13 @@ _Args = ParamSpec("_Args")
 
 
 def place(trial: TrialResult, rank: int) -> str:
-    """Name the node that a rank ran on; its pod, or 'rank N', where the node is not known."""
+    """Name the node that a rank ran on; its pod, or 'rank N', if the node is unknown."""
     pod = next((replica.pod for replica in trial.replicas if replica.index == rank), "")
     return node_of(trial, rank) or pod or f"rank {rank}"
 
 
 def node_of(trial: TrialResult, rank: int) -> str:
-    """Return the node that a rank ran on; '' where it is not known."""
+    """Return the node that a rank ran on; '' if it is unknown."""
     return next((replica.node for replica in trial.replicas if replica.index == rank), "")
 
 
@@ -54,7 +54,7 @@ def facts(trial: TrialResult, rank: int, name: str) -> ProgramFacts | None:
 
 
 def missing_stage(trial: TrialResult, rank: int, name: str) -> str:
-    """Explain why a stage is missing, as far as the evidence shows."""
+    """Explain by the evidence why a stage is missing."""
     evidence = trial.evidence.get(rank)
     if evidence is None:
         return "this rank sent no evidence"
@@ -102,9 +102,9 @@ def each_rank(stage: type[_Stage]) -> Callable[[_OfRank[_Stage, _Args]], _OfAll[
 
 
 def hosts(trial: TrialResult) -> dict[str, str]:
-    """Map the host names that NCCL prints (the pods' own) to node names; hosts of another job are simply not there.
+    """Map the host names that NCCL prints (the pods' own) to node names; host names of another job are omitted.
 
-    A name that pods on two nodes have (cloned machines, pods with their hosts' network) represents neither.
+    A name that pods on two nodes have (cloned machines, pods with host network) is omitted, too.
     """
     by_host: dict[str, set[str]] = {}
     for rank in trial.evidence:
@@ -115,14 +115,14 @@ def hosts(trial: TrialResult) -> dict[str, str]:
 
 
 def pods(trial: TrialResult) -> dict[str, str]:
-    """Map each pod with evidence to its node, independent of its host name; pods of unknown nodes are left out."""
+    """Map each pod with evidence to its node, independent of its host name; pods on unknown nodes are omitted."""
     names = {replica.index: replica.pod for replica in trial.replicas}
     placed = {rank: node for rank in trial.evidence if stages(trial, rank) and (node := node_of(trial, rank))}
     return {str(names.get(rank) or f"rank {rank}"): node for rank, node in placed.items()}
 
 
 def dns_seconds(trial: TrialResult) -> dict[str, float]:
-    """By node: how long a rank took until the last of its peers was resolved; ranks that never did are missing."""
+    """Return by node the time until a rank had resolved all of its peers; ranks that never did are omitted."""
     seconds = {}
     for rank in trial.evidence:
         peers = (stages(trial, rank).get("dns") or {}).get("peers") or []

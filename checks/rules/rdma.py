@@ -1,10 +1,10 @@
 """RDMA rules: each pod's devices and ports, judged from the probe's view of sysfs.
 
-Rule: as many of a pod's devices must be good as the profile names; a further port that is down (storage, management) is
-not a fault, unless the same port is up on every other node. One wrong thing for each port, in the order in which one
-would look: cable, subnet manager, rate, address, partition.
+Rule: a pod must have as many good devices as the profile requires. A further port that is down (storage, management) is
+not a fault, unless the same port is up on every other node. Each port has one fault, the first in this order: cable,
+subnet manager, rate, address, partition.
 
-No check judges NICs for themselves: what NCCL used and how fast it was is judged. The notes on them say where to look.
+NICs themselves have no check: transport and bandwidth of NCCL are judged. Notes about NICs help to find the cause.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .rdma_offer import attached_names
 
 STAGE: Final = "rdma"
 SHOWN_GIDS = 8
-"""So many of a port's GIDs the probe sends home (jobs/pod/stages/rdma.py); with fewer, these are all."""
+"""Maximum number of a port's GIDs that the probe reports (jobs/pod/stages/rdma.py); a shorter list is complete."""
 SPOKEN = {
     "name": "name",
     "state": "state",
@@ -39,8 +39,8 @@ SPOKEN = {
     "pkeys": "P_Key table",
 }
 FULL_MEMBER = 0x8000
-"""The upper bit of a P_Key: full member. Two limited members cannot communicate (InfiniBand Architecture
-Specification, 10.9.3)."""
+"""The top bit of a P_Key: full member. Two limited members cannot communicate (InfiniBand Architecture Specification,
+10.9.3)."""
 
 
 class Wrong(NamedTuple):
@@ -52,9 +52,9 @@ class Wrong(NamedTuple):
 
 
 def considered(ports: list[RdmaPort], env: Mapping[str, str]) -> list[RdmaPort]:
-    """Return the ports that NCCL may use by the pods' own NCCL_IB_HCA; all where that lets none through.
+    """Return the ports that NCCL may use by the pods' own NCCL_IB_HCA; all if it matches none.
 
-    Then the filter is wrong and not the NICs: NCCL says so itself.
+    In that case the filter is wrong and not the NICs: NCCL's log shows it.
     """
     spec = str(env.get("NCCL_IB_HCA") or "")
     return [p for p in ports if not spec or lets_through(spec, str(p.get("name")), p.get("port"))] or ports
@@ -62,32 +62,32 @@ def considered(ports: list[RdmaPort], env: Mapping[str, str]) -> list[RdmaPort]:
 
 @dataclass(frozen=True, slots=True)
 class _Required:
-    """The requirements of the profile and the pods' environment on each pod's devices."""
+    """The requirements on each pod's devices, from the profile and the pods' environment."""
 
     spec: TrialSpec
     profile: Profile
 
     @property
     def count(self) -> int:
-        """How many devices must work."""
+        """Number of devices that must work."""
         return self.profile.fabric.device_count or 1
 
     @property
     def layer(self) -> str | None:
-        """The link layer of the fabric; None where any will do."""
+        """The link layer of the fabric; None if any is allowed."""
         return VERBS.get(self.profile.fabric.kind or "")
 
     @property
     def expected(self) -> str:
-        """The same in words."""
+        """The requirement as text."""
         return f"{self.count} RDMA devices with a working port (profile {self.profile.name})"
 
     def fits(self, port: RdmaPort) -> bool:
-        """Whether the pod was given a port, as far as is known, and its link layer is the fabric's."""
+        """Return whether the pod may use a port, if known, and its link layer is the fabric's."""
         return port.get("usable") is not False and (self.layer is None or port.get("link_layer") in (self.layer, None))
 
     def good(self, ports: Iterable[RdmaPort]) -> list[RdmaPort]:
-        """Return the ports that fit and work."""
+        """Return the ports that match the fabric and work."""
         return [p for p in ports if self.fits(p) and ailment(p, self.spec, self.profile) is None]
 
 
@@ -113,7 +113,7 @@ def _devices_in_pod(trial: TrialResult, rank: int, spec: TrialSpec) -> list[Rdma
 
 
 def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Finding]:
-    """Name the networks that the pod requested and that are not an interface in it."""
+    """Name the networks that the pod requested and that have no interface in it."""
     networks = attached_names(spec.annotations, spec.namespace)
     if not networks or stages(trial, rank).get("network") is None:
         return
@@ -130,7 +130,7 @@ def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Find
 
 
 def _absent(node: str, data: RdmaStage, ports: Sequence[RdmaPort], required: _Required) -> Finding | None:
-    """Explain why there is no port to judge: none is reported, none is there, or the pod cannot open them."""
+    """Explain why there is no port to judge: none is reported, none exists, or the pod cannot open them."""
     by_tool = data.get("source") == "ibv_devinfo"
     if data.get("devices") is None or (ports and data.get("uverbs") is None and not by_tool):
         why = data.get("error") or "devices" if data.get("devices") is None else "the contents of /dev/infiniband"
@@ -148,11 +148,11 @@ def _absent(node: str, data: RdmaStage, ports: Sequence[RdmaPort], required: _Re
 def _ports(
     node: str, data: RdmaStage, ports: Sequence[RdmaPort], required: _Required, elsewhere: Sequence[set[str]]
 ) -> Iterator[Finding]:
-    """Judge the ports that NCCL may use; ``elsewhere``: the names of those that work, of each other rank."""
+    """Judge the ports that NCCL may use; ``elsewhere``: for each other rank, the names of its working ports."""
     count, spec, profile = required.count, required.spec, required.profile
     wrong = {_name(p): ailing for p in ports if required.fits(p) and (ailing := ailment(p, spec, profile))}
     good = [p for p in required.good(ports) if _name(p) not in wrong]
-    if len(good) < count and not wrong:  # a filter that leaves out good NICs is not the NICs' fault: NCCL shows it
+    if len(good) < count and not wrong:  # a filter that excludes good NICs is not the NICs' fault: NCCL shows it
         good = required.good(data.get("devices") or [])
     blamed = [name for name in wrong if len(good) < count or (elsewhere and all(name in names for names in elsewhere))]
     if blamed:
@@ -164,7 +164,7 @@ def _ports(
 
 
 def _enough(node: str, data: RdmaStage, good: Sequence[RdmaPort], required: _Required) -> Finding:
-    """Pass a pod with as many good ports as are required, where all that could be wrong with them was read."""
+    """Pass a pod with enough good ports if every value that could show a fault was read."""
     unread = [lost for p in good if (lost := _unread(p, required.spec, required.profile))]
     rates = " and ".join(sorted({f"{p['rate_gbps']:g}" for p in good if p.get("rate_gbps")}))
     files, by_tool = len(data.get("uverbs") or []), data.get("source") == "ibv_devinfo"
@@ -178,7 +178,7 @@ def _enough(node: str, data: RdmaStage, good: Sequence[RdmaPort], required: _Req
 
 
 def _too_few(node: str, ports: Sequence[RdmaPort], good: int, required: _Required) -> Iterator[Finding]:
-    """Name the ports of another link layer where those would be enough, else how few there are."""
+    """Name the ports of another link layer if these would be enough, else report the number of devices."""
     usable = [p for p in ports if p.get("usable") is not False]
     foreign = [p for p in usable if not required.fits(p)]
     if not foreign or len(usable) < required.count:
@@ -212,7 +212,7 @@ def ailment(port: RdmaPort, spec: TrialSpec, profile: Profile) -> Wrong | None:
 
 
 def _unread(port: RdmaPort, spec: TrialSpec, profile: Profile) -> list[str]:
-    """Name missing values that would show a fault of a port."""
+    """Name missing values that could show a fault of a port."""
     fields = ["name", "state", "link_layer", "gid"]
     fields += ["rate_gbps"] if profile.fabric.device_rate is not None else []
     fields += ["pkeys"] if port.get("link_layer") == "InfiniBand" else []
@@ -238,7 +238,7 @@ def _address(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
 
 
 def _partition(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
-    """Judge the entry of the P_Key table that NCCL uses: NCCL_IB_PKEY is an index, 0 where it is not set."""
+    """Judge the P_Key table entry that NCCL uses: NCCL_IB_PKEY is an index, 0 if it is not set."""
     table = port.get("pkeys")
     if table is None or (not table and port.get("counters") == 0):  # ibv_devinfo does not report it
         return None
@@ -265,7 +265,7 @@ def _number(value: object) -> int | None:
 
 
 def firmware_note(trial: TrialResult, spec: TrialSpec) -> str:
-    """Name the firmware versions of the NICs if they differ; '' if not."""
+    """Report the firmware versions of the NICs if they differ; '' if not."""
     versions: dict[str, list[str]] = {}
     for rank in range(spec.nodes):
         for port in _devices_in_pod(trial, rank, spec):
@@ -284,7 +284,7 @@ SHOWN_NICS = 8
 
 
 def nic_notes(trial: TrialResult, profile: Profile) -> Iterator[str]:
-    """Name each NIC with a port that is not active or runs below the profile's rate: the slowest limits all of them."""
+    """Name each NIC with a port that is inactive or below the profile's rate: the slowest NIC limits all."""
     texts = [
         text for rank in sorted(trial.evidence) for text in _nic_notes(trial, rank, profile.fabric.device_rate or 0.0)
     ]

@@ -1,6 +1,7 @@
-"""RDMA counter rules: growth during the collectives replaces the switches' counters.
+"""RDMA counter rules: their growth during the collectives replaces the switches' counters.
 
-Rule: history is not judged. A counter that has not moved while gigabytes went through the port is not a fault today.
+Rule: earlier values are not judged. A counter that does not grow while gigabytes pass through the port is not a current
+fault.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .rdma import considered
 
 LIMITS: dict[str, tuple[int, str]] = {
     "link_downed": (0, "the link went down and came back"),
-    "link_error_recovery": (0, "the link had to be trained again"),
+    "link_error_recovery": (0, "the link retrained"),
     "local_link_integrity_errors": (0, "physical errors exceeded the port's threshold"),
     "excessive_buffer_overrun_errors": (0, "a buffer overran, which flow control forbids"),
     "port_rcv_errors": (10, "packets arrived broken"),
@@ -28,19 +29,20 @@ LIMITS: dict[str, tuple[int, str]] = {
     "local_ack_timeout_err": (0, "packets were lost: no acknowledgement came in time"),
     "req_transport_retries_exceeded": (0, "a connection gave up"),
     "rnr_nak_retry_err": (0, "the receiver was never ready"),
-    "rx_icrc_encapsulated": (0, "RoCE packets arrived broken"),
+    "rx_icrc_encapsulated": (0, "RoCE packets arrived corrupt"),
     "roce_slow_restart": (100, "RoCE connections started slowly again after losses"),
 }
-"""Counter -> how much it may grow during the run, and what it means.
+"""Counter -> its maximum growth during the run, and its meaning.
 
-Zero where one increment is a failure: the link, buffer and retry counters (NVIDIA NVSentinel, NIC health monitor,
-fatal counters); an unacknowledged packet costs a connection up to four seconds (NCCL_IB_TIMEOUT). Ten
-for symbol errors as in the error_thresholds file of infiniband-diags (SymbolErrorCounter=10), ten for packets that
-arrive broken, and a hundred for what congestion alone can cause. What is normal under load is not listed: CNPs,
-adaptive retransmission, arrival out of order under adaptive routing (docs.nvidia.com, "RDMA counters")."""
+Zero if one increment is a failure: the link, buffer and retry counters (NVIDIA NVSentinel, NIC health monitor, fatal
+counters); an unacknowledged packet costs a connection up to four seconds (NCCL_IB_TIMEOUT). Ten for symbol errors as in
+the error_thresholds file of infiniband-diags (SymbolErrorCounter=10), ten for packets that arrive corrupt, and a
+hundred for effects of congestion alone. Counters that grow normally under load are not listed: CNPs, adaptive
+retransmission, arrival out of order under adaptive routing (docs.nvidia.com, "RDMA counters").
+"""
 TRAFFIC = ("port_xmit_data", "port_rcv_data", "tx_bytes", "rx_bytes", "rdma_read_bytes", "rdma_write_bytes")
 MUCH = 1_000_000
-"""Words or bytes: with less than this on a NIC it carried no collective."""
+"""Words or bytes; a NIC with less traffic carried no collective."""
 
 
 def growth(trial: TrialResult, rank: int) -> dict[str, dict[str, int]]:
@@ -64,7 +66,7 @@ def growth(trial: TrialResult, rank: int) -> dict[str, dict[str, int]]:
 
 
 def error_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge every port that NCCL may use and that counted something, on every rank."""
+    """Judge every port that NCCL may use and whose counters changed, on every rank."""
     for rank in range(spec.nodes):
         node, moved = place(trial, rank), growth(trial, rank)
         ports = rdma_ports(trial, rank)

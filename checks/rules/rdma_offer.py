@@ -1,6 +1,6 @@
 """RDMA offer rules: the devices and networks that the pods request exist in the cluster. From API objects only.
 
-Rule: every node of the pool must offer them, not just enough for one trial: the next job lands on the others.
+Rule: every node of the pool must offer them, not just enough for one trial: the next job may run on the others.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def offer_findings(
     plugins: Mapping[str, Sequence[PodUse]],
     devices: int | None = None,
 ) -> Iterator[Finding]:
-    """Judge on each node each resource that a pod of the trial requests next to its GPUs.
+    """Judge for each node each resource that a pod of the trial requests in addition to its GPUs.
 
-    ``plugins``: the device plugin's pods by node. One that is not ready explains missing devices of its node.
-    ``devices``: how many RDMA devices the profile gives a node; None where it does not say.
+    ``plugins``: the device plugin's pods by node. A plugin that is not ready explains missing devices of its node.
+    ``devices``: number of RDMA devices of a node by the profile; None if it does not define it.
     """
     for node in nodes:
         for resource, count in resources.items():
@@ -43,10 +43,11 @@ def offer_findings(
 
 
 def _most(resource: str, count: int, devices: int, offered: int) -> int:
-    """Return a resource's number on a node of the profile's kind; 0 if the profile does not define it.
+    """Return the number of a resource on a node of the profile's kind; 0 if the profile does not define it.
 
-    It does where a pod takes all devices of its fabric. Virtual functions and shared devices are offered a whole number
-    of times each; an EFA device is given to one pod (https://github.com/aws/eks-charts, aws-efa-k8s-device-plugin).
+    It is defined if a pod takes all devices of its fabric. Virtual functions and shared devices are offered a whole
+    number of times each; an EFA device is given to one pod (https://github.com/aws/eks-charts,
+    aws-efa-k8s-device-plugin).
     """
     if resource == EFA:
         return max(count, devices)
@@ -78,7 +79,7 @@ def _offer(node: Node, resource: str, count: int, plugins: Mapping[str, Sequence
 def selections(annotations: Mapping[str, str], namespace: str) -> list[tuple[str, str, str]]:
     """Return the networks that a pod's Multus annotation names: namespace, name, interface.
 
-    Both forms: "ns/name@net1,name" and JSON. Multus calls the n-th interface net<n> where none is named
+    Both forms are supported: "ns/name@net1,name" and JSON. Multus names the n-th interface net<n> by default
     (https://github.com/k8snetworkplumbingwg/multus-cni/blob/master/docs/how-to-use.md).
     """
     text = annotations.get(MULTUS, "").strip()
@@ -100,7 +101,7 @@ def selections(annotations: Mapping[str, str], namespace: str) -> list[tuple[str
 def attached_names(annotations: Mapping[str, str], namespace: str) -> dict[str, str]:
     """Return the interfaces that a pod must have, by its annotations: interface -> network.
 
-    GKE's words are read too.
+    GKE's annotations are supported, too.
     """
     names = {interface: f"{space}/{name}" for space, name, interface in selections(annotations, namespace)}
     return names | gke_networks(annotations)
@@ -155,9 +156,9 @@ def definition_findings(
 
 
 def definition_mtu(item: Unstructured) -> int:
-    """Return the MTU that a definition's chain of plugins ends up with, 0 where none sets it.
+    """Return the MTU that a definition's chain of plugins sets, 0 if none sets it.
 
-    The last plugin that names one decides: tuning sets it after sriov or macvlan have made the interface.
+    The last plugin that sets it decides: tuning runs after sriov or macvlan have created the interface.
     """
     try:
         config = json.loads(str((item.get("spec") or {}).get("config") or "{}"))

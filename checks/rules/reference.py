@@ -1,8 +1,8 @@
-"""Compares a log with a profile: its floors for each table, and requirements that the log does not show.
+"""Comparison of a log with a profile: floors for each table, and requirements that the log does not show.
 
-Named rows are compared, never an average. A log of other GPUs, another number of them a host, or another fabric is not
-judged by a profile's floors. What was not judged is not a go, though nothing is at fault: floors that met no row, rails
-and a fabric that no layout of the log shows, sums that were not checked.
+Single rows are compared, never an average. A profile's floors are not applied to a log with other GPUs, another number
+of GPUs per host, or another fabric. If a requirement was not judged, the verdict is not a go although nothing is at
+fault: floors without a matching row, rails and a fabric that the log does not show, sums that were not checked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def judge_by(jobs: Iterable[JobDocument], profile: Profile) -> None:
             compare(job, NOTHING_SAID, lambda *_: ())
         else:
             compare(job, said_of(profile), lambda _, table, hardware: _rows(table, hardware, profile, applied))
-    across = any(_crosses(job) for job, *_ in compared)  # a host's run alone need not show the network
+    across = any(_crosses(job) for job, *_ in compared)  # the run of a single host does not show the network
     for job, other, differing in compared:
         floors = [] if other else [*_floors(job, profile, applied)]
         layout = [] if across and job["nodes"] == 1 else [*_layout(job, profile)]
@@ -44,7 +44,7 @@ def judge_by(jobs: Iterable[JobDocument], profile: Profile) -> None:
 
 
 def _other_gpus(job: JobDocument, profile: Profile) -> list[str]:
-    """Name both models if a log is of other GPUs than the profile: then the profile does not apply."""
+    """Name both models if the log's GPUs are not the profile's: then the profile does not apply."""
     models = of_other_kind(models_of(job), profile.gpu.product)
     theirs = " or ".join(profile.gpu.product)
     what = f"the log is of {', '.join(models[:3])}, and profile {profile.name} of {theirs}, so none of its floors apply"
@@ -65,12 +65,13 @@ def _differences(job: JobDocument, profile: Profile) -> Iterator[str]:
 
 
 def _rows(table: Table, hardware: Hardware, profile: Profile, applied: set[int]) -> list[FloorRow]:
-    """Return every row that the profile names, with its floor; the worse of both sides counts.
+    """Return every row with a floor in the profile, and the floor; the worse of out of place and in place counts.
 
-    A ring that NCCL chose by itself has the floors of its choice, too. ``applied`` takes the floors that met a row.
+    If NCCL chose a ring by itself, the floors of the default algorithm apply, too. ``applied`` receives the floors that
+    matched a row.
     """
     if hardware.gpus_per_node != profile.gpu.per_node or not hardware.nodes:
-        return []  # other sizes give other numbers
+        return []  # the floors are for another number of GPUs
     rows: list[FloorRow] = []
     algorithms = {hardware.algorithm} if hardware.forced else {hardware.algorithm, "default"}
     for floor in profile.floors:
@@ -96,7 +97,7 @@ def _rows(table: Table, hardware: Hardware, profile: Profile, applied: set[int])
 
 
 def _in_short(floors: list[str], profile: Profile) -> list[str]:
-    """Return a few floors that were not applied as they are, of many how many there are."""
+    """Return the floors that were not applied; if they are many, only their number."""
     if len(floors) < 3:
         return floors
     number = "all" if len(floors) == len(profile.floors) else f"{len(floors)} of the"

@@ -1,4 +1,4 @@
-"""Rendezvous rules: each rank's view of each peer, pair by pair, direction by direction."""
+"""Rendezvous rules: each rank's view of each peer, for every pair and direction."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from .findings import failed, passed, unknown
 from .ranks import Rank, each_rank, missing_stage, place, stages
 
 MAX_SKEW_S = 5.0
-"""Shown above this: NCCL does not care, but logs of two nodes can then not be read together."""
+"""Clock differences above this are reported: NCCL does not depend on them, but logs of two nodes cannot be merged."""
 
 
 LONG_DENIED_S = 5.0
-"""Longer than endpoints take to be published; the time to live that CoreDNS' kubernetes plugin gives by default."""
+"""Longer than endpoints take to be published; CoreDNS' kubernetes plugin has this default time to live."""
 
 
 SILENT_SERVER = ("timeout", "unreachable")
 """The probe's errors for a name if its server did not answer, or was unreachable."""
 NO_WAY = ("no answer within", "no route to host", "network is unreachable", "host is unreachable")
-"""Errors of a connection without any answer; a refused one was answered."""
+"""Errors of a connection without any response; a refused connection has one."""
 
 
 CONVENTIONS = ("WORLD_SIZE", "NUM_GPU_PER_NODE", "NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""Read by launch scripts of both conventions (NVIDIA TAO on Kubernetes, rendezvous variables; torchrun's options)."""
+"""Variables that launch scripts of both conventions read (NVIDIA TAO on Kubernetes, rendezvous variables; torchrun's
+options)."""
 
 
 def convention_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
-    """Name the variables of a rank by which training scripts find their peers and which something took away.
+    """Name the missing variables with which training scripts of a rank find their peers.
 
-    An MPIJob's workers share one template: their number is mpirun's to say.
+    An MPIJob's workers share one template, and mpirun sets their number.
     """
     names = [name for name in CONVENTIONS if name != "NODE_RANK" or spec.launcher != "mpijob"]
     for rank in range(spec.nodes):
@@ -56,8 +57,8 @@ def arrow(trial: TrialResult, source: int, target: int) -> str:
 
 @each_rank(DnsStage)
 def dns_findings(rank: Rank[DnsStage]) -> Iterator[Finding]:
-    """Judge each rank's resolved address of every rank, including its own: rank 0 connects to its own name too."""
-    trial, names = rank.trial, replace(rank.spec, attempt=rank.trial.attempts).peers  # each attempt has its own names
+    """Judge each rank's resolved address of every rank, including its own: rank 0 also connects to its own name."""
+    trial, names = rank.trial, replace(rank.spec, attempt=rank.trial.attempts).peers  # each attempt has different names
     lookups = {str(p.get("index")): p for p in rank.data.get("peers") or []}
     for peer, name in enumerate(names):
         found = _lookup(arrow(trial, rank.number, peer), lookups.get(str(peer)), _pod_ip(trial, peer), name)
@@ -68,9 +69,9 @@ def dns_findings(rank: Rank[DnsStage]) -> Iterator[Finding]:
 
 
 def _cut_off(trial: TrialResult, spec: TrialSpec, rank: int) -> str:
-    """Name the ranks that know this one's address and get no answer from it; '' if there are none, or one gets one.
+    """Name the ranks that know this rank's address and get no response from it; '' if there are none, or one gets one.
 
-    A server that is silent for such a rank is behind the same network: DNS is only the first to need it.
+    A DNS server that does not answer this rank is behind the same network: DNS is only the first to need it.
     """
     seen = {other: _peer(trial, other, rank) or {} for other in range(spec.nodes) if other != rank}
     dialled = {other: peer for other, peer in seen.items() if peer.get("address")}
@@ -106,14 +107,14 @@ def _lookup(subject: str, record: DnsPeer | None, pod_ip: str | None, name: str)
 
 
 def _denied_by_cache(first: object, seconds: object) -> str:
-    """Say where a long wait comes from that began with a denial: the name came, and caches still denied it."""
+    """Explain a long wait that began with a negative response: the name existed, but caches still denied it."""
     if first not in NOT_THERE or not isinstance(seconds, int | float) or seconds < LONG_DENIED_S:
         return ""
-    return "; a name that is asked for before it is there stays denied for as long as a cache keeps that, CoreDNS 30 s"
+    return "; caches keep the negative response to an early query (CoreDNS: 30 s)"
 
 
 def leads_to(addresses: list[str], pod_ip: str | None, probe_says: bool | None) -> bool | None:
-    """Return whether the addresses are the peer's, by its own report or the probe's; a second of a kind is wrong.
+    """Return whether the addresses are the peer's, by its own report or the probe's; an additional one is wrong.
 
     None if neither reports one.
     """
@@ -129,7 +130,7 @@ def _pod_ip(trial: TrialResult, rank: int) -> str | None:
 
 
 def port_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge MASTER_PORT for every pair in both directions, from the side that dialled, else from the one that heard."""
+    """Judge MASTER_PORT for every pair in both directions, by the connecting side, else by the listening one."""
     for source in range(spec.nodes):
         own = stages(trial, source).get("port")
         if own is not None and own.get("listening") is False:
@@ -152,7 +153,7 @@ def _direction(trial: TrialResult, spec: TrialSpec, source: int, target: int) ->
         observed = f"{dialled.get('address')}: {dialled.get('outbound_error') or 'the result of dialling is missing'}"
         if dialled.get("outbound") is None and not dialled.get("outbound_error"):
             return unknown(subject, observed, expected)
-        if listening is False:  # the other side said so itself: that is its finding, this one follows from it
+        if listening is False:  # the other side reported it itself, and has the finding
             return unknown(subject, observed, expected)
         return failed(subject, observed, expected, "port.blocked")
     if heard is not None and heard.get("inbound"):
@@ -166,6 +167,6 @@ def _peer(trial: TrialResult, rank: int, peer: int) -> PortPeer | None:
 
 
 def largest_skew_s(trial: TrialResult, spec: TrialSpec) -> float:
-    """Return the largest clock difference that any rank saw to a peer, in seconds."""
+    """Return the largest clock difference to a peer that any rank measured, in seconds."""
     peers = [_peer(trial, a, b) or {} for a in range(spec.nodes) for b in range(spec.nodes) if a != b]
     return max((abs(p["clock_skew_s"]) for p in peers if p.get("clock_skew_s") is not None), default=0.0)

@@ -1,7 +1,7 @@
 """The permissions of a run and of training, reviewed one by one.
 
-Derived from the requests of the code: the launcher (create a suspended Job, then its ConfigMap and Service, resume it,
-watch it and its pods, follow the logs, read the events of a failure) and the clean-up (list and delete by label).
+Derived from the API requests in the code: the launcher (create a suspended Job, then its ConfigMap and Service, resume
+it, watch it and its pods, follow the logs, read the events of a failure) and the clean-up (list and delete by label).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .findings import compared
 from .rdma_offer import GKE, MULTUS
 
 AT_ONCE = 8
-"""Questions in flight: enough to hide the way to a far cluster, few enough for a small API server."""
+"""Number of concurrent reviews: enough to hide the latency of a remote cluster, few enough for a small API server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Right:
     group: str = ""
     subresource: str = ""
     scope: str = "namespace"
-    name: str = ""  # of the one object that is meant; OWN: the namespace itself
+    name: str = ""  # name of the one object; OWN: the namespace itself
 
     def subject(self, namespace: str) -> str:
-        """Name the right as kubectl would: 'create jobs.batch in ns', 'get pods/log in ns', 'list nodes'."""
+        """Name the permission as kubectl would: 'create jobs.batch in ns', 'get pods/log in ns', 'list nodes'."""
         resource = ".".join(p for p in (self.resource, self.group) if p)
         resource = "/".join(p for p in (resource, self.subresource) if p)
         if self.name:
@@ -47,7 +47,7 @@ OWN = "{namespace}"
 
 
 def rights(verbs: str, resource: str, group: str = "", subresource: str = "", scope: str = "namespace") -> list[Right]:
-    """Write several verbs on one resource."""
+    """Return several verbs on one resource as permissions."""
     return [Right(verb, resource, group, subresource, scope) for verb in verbs.split()]
 
 
@@ -59,7 +59,7 @@ RUN: tuple[Right, ...] = (
     *rights("create get list delete", "services"),
     *rights("list", "events"),
 )
-"""Without one of these the trial cannot run, or could not be cleaned up."""
+"""Permissions without which the trial cannot run, or could not be cleaned up."""
 _CHANGE_JOBS = Right("patch", "jobs", "batch")
 LEASE, STATE, RESULTS = "seatrial-cron", "seatrial-state", "seatrial-results"
 """The objects of scheduled runs: lease, history and results."""
@@ -69,7 +69,8 @@ CRON: tuple[Right, ...] = (
     *(Right("patch", "configmaps", name=name) for name in (STATE, RESULTS)),
     *rights("create", "events"),
 )
-"""Additional permissions of a scheduled run; it creates the two ConfigMaps and reads them by the trial's own rights."""
+"""Additional permissions of a scheduled run; it creates the two ConfigMaps and reads them with the trial's permissions.
+"""
 LABELLING = Right("patch", "nodes", scope="cluster")
 CONDITIONING = Right("patch", "nodes", subresource="status", scope="cluster")
 """Permissions of `seatrial cron --label-nodes` and `--node-condition`, off by default."""
@@ -81,7 +82,8 @@ def new_node_rights(key: str | None) -> tuple[Right, ...]:
 
 
 CONFIGZ = Right("get", "nodes", subresource="proxy", scope="cluster")
-"""Reads a kubelet's configuration; it also opens the rest of the kubelet's API, so no printed Role grants it."""
+"""Permission to read a kubelet's configuration; it also grants the rest of the kubelet's API, so no printed Role has
+it."""
 HANG: tuple[Right, ...] = (
     *rights("get list", "pods"),
     *rights("get", "pods", subresource="log"),
@@ -89,12 +91,12 @@ HANG: tuple[Right, ...] = (
     *rights("list", "events"),
     *rights("get", "nodes", scope="cluster"),
 )
-"""Permissions that `seatrial explain job/NAME` can use on a job that hangs; no run needs them. A WebSocket's exec is a
-get, and since Kubernetes 1.35 a create, too."""
+"""Permissions that `seatrial explain job/NAME` can use on a job that hangs; no run needs them. An exec over WebSocket
+is a get, and since Kubernetes 1.35 also a create."""
 
 TRAINING: tuple[Right, ...] = (
-    # What a submitting tool does (NVIDIA TAO on Kubernetes: Indexed Job and headless Service, logs of all pods, failure
-    # analysis from pods and events, cancelling by deletion), and what it takes to see and replace a stuck rank.
+    # Actions of a submitting tool (NVIDIA TAO on Kubernetes: Indexed Job and headless Service, logs of all pods,
+    # failure analysis from pods and events, cancelling by deletion), and those to inspect and replace a stuck rank.
     *rights("create get list watch delete", "jobs", "batch"),
     *rights("get list watch delete", "pods"),
     *rights("get", "pods", subresource="log"),
@@ -102,10 +104,10 @@ TRAINING: tuple[Right, ...] = (
     *rights("create get delete", "configmaps"),
     *rights("list", "events"),
 )
-"""Without one of these the usual tools cannot submit, watch or cancel a training job in this namespace."""
+"""Permissions without which the usual tools cannot submit, watch or cancel a training job in this namespace."""
 
 KINDS: Mapping[str, tuple[Right, ...]] = {
-    # Permissions to submit, watch and cancel such a job; the plurals are those of the CRDs.
+    # Permissions to submit, watch and cancel a job of each kind; the plurals are those of the CRDs.
     "mpijob": tuple(rights("create get list watch patch delete", "mpijobs", "kubeflow.org")),
     "pytorchjob": tuple(rights("create get list watch patch delete", "pytorchjobs", "kubeflow.org")),
     "trainjob": tuple(rights("create get list watch patch delete", "trainjobs", "trainer.kubeflow.org")),
@@ -149,8 +151,7 @@ NEEDS: Mapping[str, tuple[Right, ...]] = {
 """API resources that a check may declare. The permission checks before a run and `seatrial rbac` read this table."""
 
 EXCESSIVE: tuple[Right, ...] = (
-    # With one of these an account is not a tenant's: it reads other tenants' credentials, or changes the machines of
-    # all.
+    # An account with one of these is not a tenant's: it can read other tenants' credentials, or change all machines.
     *rights("get list", "secrets", scope="cluster"),
     *rights("create", "pods", subresource="exec", scope="cluster"),
     *rights("patch delete", "nodes", scope="cluster"),
@@ -160,23 +161,24 @@ EXCESSIVE: tuple[Right, ...] = (
 
 
 def beyond_namespace(needs: Iterable[str]) -> str:
-    """Name the needs among these that no namespaced Role can grant: 'list nodes, list pods'; '' if nothing."""
+    """Name those of the needs that no namespaced Role can grant: 'list nodes, list pods'; '' if there are none."""
     cluster_rights = (right for need in needs for right in NEEDS[need] if right.scope == "cluster")
     return ", ".join(dict.fromkeys(right.subject("") for right in cluster_rights))
 
 
 def wanted_by(needs: Iterable[str], *, spec: TrialSpec | None = None, tenant: bool = False) -> tuple[Right, ...]:
-    """Return the rights behind these needs, each once, as the trial's launcher and queue change them."""
+    """Return the permissions for these needs, each once, adapted to the trial's launcher and queue."""
     needed = [right for need in NEEDS if need in set(needs) for right in NEEDS[need]]
     if spec is not None and {"run", "training"} & set(needs):
         needed += launching(spec)
-        # Training tools submit, watch and cancel Jobs with any launcher of the trial; only the trial's own is changed.
+        # Training tools submit, watch and cancel Jobs with any launcher of the trial; only the trial's own one modifies
+        # them.
         needed = [right for right in needed if right != _CHANGE_JOBS or spec.launcher == "indexed"]
     return tuple(dict.fromkeys(right for right in needed if not (tenant and right.scope == "cluster")))
 
 
 def unused(spec: TrialSpec, profile: Profile) -> set[str]:
-    """Which needs this trial does not have: nothing is claimed, or the profile does not request it."""
+    """Return the needs that this trial does not have, such as those for claims and networks."""
     kinds = set() if spec.claims else {"deviceclasses", "resourceslices"}
     kinds |= set() if MULTUS in spec.annotations else {"networks"}
     kinds |= set() if GKE in spec.annotations else {"gke-networks"}
@@ -190,13 +192,13 @@ def unused(spec: TrialSpec, profile: Profile) -> set[str]:
 
 
 def launching(spec: TrialSpec) -> list[Right]:
-    """Return the permissions of this trial's kind of job, queue and device claims, in addition to RUN."""
+    """Return the permissions for this trial's kind of job, queue and device claims, in addition to RUN."""
     kinds = [spec.launcher, spec.queue.kind if spec.queue else "", "claims" if spec.claims else ""]
     return [right for kind in kinds for right in KINDS.get(kind, ())]
 
 
 def ask(kube: Kube, rights: Iterable[Right]) -> list[tuple[Right, Allowed]]:
-    """Ask the API server for each right (SelfSubjectAccessReview), in the order given."""
+    """Review each permission with the API server (SelfSubjectAccessReview), in the order given."""
     rights = list(rights)
 
     def one(right: Right) -> Allowed:
@@ -211,11 +213,11 @@ def ask(kube: Kube, rights: Iterable[Right]) -> list[tuple[Right, Allowed]]:
 
 
 ADVICE = "Grant it (seatrial rbac --cluster), or run as a tenant (--tenant)."
-"""Advice about a permission that only makes more visible."""
+"""Advice about a missing permission without which less is visible."""
 
 
 def findings(answers: Iterable[tuple[Right, Allowed]], namespace: str) -> Iterator[Finding]:
-    """Judge the answers: every right must be granted."""
+    """Judge the reviews: every permission must be granted."""
     for right, answer in answers:
         denied = f"denied: {answer.reason}" if answer.reason else "denied"
         observed = "allowed" if answer.allowed else denied
@@ -223,7 +225,7 @@ def findings(answers: Iterable[tuple[Right, Allowed]], namespace: str) -> Iterat
 
 
 def excess(answers: Iterable[tuple[Right, Allowed]], *, held: bool) -> Iterator[Finding]:
-    """Judge the answers: none of these may be granted to a tenant, where the profile wants that held."""
+    """Judge the reviews: none of these may be granted to a tenant if the profile requires it (``held``)."""
     for right, answer in answers:
         bad = answer.allowed and held
         why = f" ({answer.reason})" if answer.reason else ""
@@ -240,7 +242,7 @@ class Answers:
         self._known: dict[Right, Allowed] = {}
 
     def ask(self, rights_asked: Iterable[Right]) -> list[tuple[Right, Allowed]]:
-        """Return the answer to each, in the order given."""
+        """Return the result for each permission, in the order given."""
         rights_asked = list(rights_asked)
         self._known |= dict(ask(self._kube, dict.fromkeys(r for r in rights_asked if r not in self._known)))
         return [(right, self._known[right]) for right in rights_asked]

@@ -1,6 +1,6 @@
 """Runtime rules: inside a scheduled pod, exactly the allocated GPUs, and the memory that NCCL needs.
 
-Judged from the probe's evidence; the health of single GPUs is gpu_health's.
+Judged from the probe's evidence; gpu_health judges single GPUs.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from .gpu_health import left_out, tell
 from .ranks import Rank, each_rank, place, stages
 
 SKIP_VARIABLE = "TAO_K8S_SKIP_NODE_RUNTIME_CHECK"
-"""NVIDIA's TAO on Kubernetes page: set to 1 where the provider or the operator's policy owns driver and toolkit."""
+"""Defined on NVIDIA's TAO on Kubernetes page: 1 if the provider or the operator's policy owns driver and toolkit."""
 COMPARED = ("driver", "cuda", "name", "memory_mib", "vbios")
-CAP_IPC_LOCK = 14  # linux/capability.h: may lock memory beyond RLIMIT_MEMLOCK
+CAP_IPC_LOCK = 14  # linux/capability.h: a process may lock memory beyond RLIMIT_MEMLOCK
 OFF_THE_BUS = re.compile(r"GPU is lost|Unable to determine the device handle|fallen off the bus", re.IGNORECASE)
-"""nvidia-smi's output for a GPU that no longer answers (docs.nvidia.com/deploy/xid-errors, Xid 79)."""
+"""nvidia-smi's output for a GPU that no longer responds (docs.nvidia.com/deploy/xid-errors, Xid 79)."""
 
 
 def managed(profile: Profile, env: Mapping[str, str]) -> str:
-    """Name the source that makes driver and toolkit the provider's: the user or the profile; '' if neither does."""
+    """Name the setting of user or profile that makes the provider responsible for driver and toolkit; '' if none."""
     said = f"profile {profile.name}: runtime.managed" if profile.runtime.managed else ""
     said = f"{SKIP_VARIABLE}=1" if env.get(SKIP_VARIABLE) == "1" else said
     return f"{said}, driver and toolkit are the provider's" if said else ""
 
 
 def skip_if_managed(profile: Profile, env: Mapping[str, str], evidence: Evidence) -> None:
-    """Skip a check of driver or toolkit where they are the provider's."""
+    """Skip a check of driver or toolkit if the provider is responsible for them."""
     if why := managed(profile, env):
         evidence.skip(why, waived=True)
 
 
 def skip_if_unseen(why: str, trial: TrialResult, evidence: Evidence) -> None:
-    """Skip a check of the GPUs where a driver that is the provider's (``why``) put no tool into any pod."""
+    """Skip a check of the GPUs if the provider's driver (``why``) put no tool into any pod."""
     tools = [(stages(trial, rank).get("runtime") or {}).get("nvidia_smi") or {} for rank in trial.evidence]
     if why and tools and all(tool.get("found") is False for tool in tools):
         evidence.skip(f"{why}, and no pod has {tools[0].get('name') or 'nvidia-smi'}", waived=True)
@@ -58,11 +58,11 @@ def without_driver(profile: Profile) -> Profile:
 
 @each_rank(RuntimeStage)
 def gpu_findings(rank: Rank[RuntimeStage], profile: Profile) -> Iterator[Finding]:
-    """Judge the tool, the GPUs and the driver of each rank; the first that is wrong ends a rank."""
+    """Judge the tool, the GPUs and the driver of each rank; the first fault is its only one."""
     finding = _gpus(rank.node, rank.data, rank.spec.gpus_per_node, profile.runtime.driver_min)
     names = {str(gpu["name"]) for gpu in rank.data.get("gpus") or [] if gpu.get("name")}
     other = of_other_kind(names, profile.gpu.product) if finding.ok else ()
-    if other:  # labels may be missing, and a tenant sees none: the driver knows what it drives
+    if other:  # labels may be missing or not visible to a tenant: the driver knows the GPU model
         kind = f"{', '.join(profile.gpu.product)} (profile {profile.name}, gpu.product)"
         finding = unknown(rank.node, f"the GPUs are {', '.join(other)}", kind, fault="nodes.other-kind")
     elif finding.ok and rank.data.get("kind") != "amd" and (lost := _unsaid(rank.trial, rank.number, profile)):
@@ -78,7 +78,7 @@ def _unsaid(trial: TrialResult, rank: int, profile: Profile) -> str:
 
 
 def gpu_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
-    """Name the pods that show the same GPUs: nodes that share one machine (kind, nested VMs) are not two nodes."""
+    """Name the pods with the same GPUs: nodes that share one machine (kind, nested VMs) are not two nodes."""
     first: dict[str, str] = {}
     for rank in range(spec.nodes):
         uuids, where = _uuids(stages(trial, rank).get("runtime") or {}), f"rank {rank} on {place(trial, rank)}"
@@ -103,7 +103,7 @@ def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | No
     foreign = max(len(gpus) - requested, 0) or _foreign(data)
     in_pod, uuids = f"{len(gpus)} GPUs in the pod", _uuids(data)
     twice = "".join([uuid for uuid, count in Counter(uuids).items() if count > 1][:1])
-    only = f"only {len(gpus) - len(uuids) + len(set(uuids))} are different ({twice} is there twice)"
+    only = f"only {len(gpus) - len(uuids) + len(set(uuids))} are different ({twice} appears twice)"
     newer = version_at_least(driver, driver_min) if driver_min else True
     broken = not smi.get("found") or (smi.get("exit") != 0 and not listed)
     finding = first_match(
@@ -120,24 +120,24 @@ def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | No
         (
             True,
             newer,
-            f"{len(gpus)} GPUs, driver {driver or 'not told'}",
+            f"{len(gpus)} GPUs, driver {driver or 'unknown'}",
             "runtime.driver-old" if newer is False else "",
         ),
     )
-    if listed:  # the objects are known; that the whole list cannot be read is a bad sign
+    if listed:  # the objects are known, but an unreadable full list is a bad sign
         observed = f"{finding.observed} (from the bare list: {tool} -q -x: {why})"
         return replace(finding, ok=None if finding.ok and smi.get("exit") != 0 else finding.ok, observed=observed)
     return finding
 
 
 def _foreign(data: RuntimeStage) -> int:
-    """Count the GPUs that the pod sees and was not given, where the device plugin's list is known."""
+    """Count the GPUs that the pod sees but was not allocated, if the device plugin's list is known."""
     given = data.get("assigned")
     return len([g for g in data.get("gpus") or [] if given and g.get("uuid") and g["uuid"] not in given])
 
 
 def version_at_least(version: str, minimum: str) -> bool | None:
-    """Compare '580.95.05' with '580'; None where the version is not readable."""
+    """Return whether a version such as '580.95.05' is at least '580'; None if it cannot be parsed."""
     match = re.match(r"v?(\d+(?:\.\d+)*)", version)
     if match is None:
         return None
@@ -145,7 +145,7 @@ def version_at_least(version: str, minimum: str) -> bool | None:
 
 
 def toolkit_findings(trial: TrialResult, spec: TrialSpec, installed: str, minimum: str) -> Iterator[Finding]:
-    """Judge the container toolkit: the pod's version, else the operator's; without either 'not seen'."""
+    """Judge the container toolkit: the pod's version, else the operator's; without either it is not visible."""
     for rank in range(spec.nodes):
         toolkit = str((stages(trial, rank).get("runtime") or {}).get("toolkit") or "")
         if toolkit or not installed:
@@ -156,12 +156,16 @@ def toolkit_findings(trial: TrialResult, spec: TrialSpec, installed: str, minimu
 
 def _toolkit(subject: str, version: str, source: str, minimum: str) -> Finding:
     newer = version_at_least(version, minimum) if version else None
-    observed = f"container toolkit {version} ({source})" if version else "not seen: a package of the host shows nowhere"
+    observed = (
+        f"container toolkit {version} ({source})"
+        if version
+        else "not visible: no operator or pod shows the host's package"
+    )
     return compared(subject, newer, observed, f"{minimum} or later (runtime.toolkit_min)", "runtime.toolkit-old")
 
 
 def drift_findings(trial: TrialResult, spec: TrialSpec, *, driver: bool = True) -> Iterator[Finding]:
-    """Compare the GPUs' model, memory and VBIOS over all nodes; ``driver``: and the driver with its CUDA."""
+    """Compare the GPUs' model, memory and VBIOS over all nodes; ``driver``: also the driver and its CUDA version."""
     compared_facts = COMPARED if driver else COMPARED[2:]
     ranks = {place(trial, rank): rank for rank in sorted(range(spec.nodes), key=lambda rank: place(trial, rank))}
     for finding in unlike(

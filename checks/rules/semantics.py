@@ -1,4 +1,4 @@
-"""Rules of shared paths: locks, renames, attributes and small files of one node, as the next node sees them."""
+"""Rules of shared paths: locks, renames, attributes and small files of one node, as seen by the next node."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from .ranks import place, stages
 
 LOCKS = {"flock": "flock", "posix": "fcntl byte-range lock"}
 UNSUPPORTED = ("ENOLCK", "ENOSYS", "ENOTSUP", "EOPNOTSUPP")
-"""What a file system without locks, or without its lock service, answers (flock(2), fcntl(2), mount.lustre(8))."""
+"""Error codes of a file system without locks, or without its lock service (flock(2), fcntl(2), mount.lustre(8))."""
 HUNG = "no answer"
 SLOWEST = "small files: at least"
 
 
 def tried_paths(trial: TrialResult, rank: int) -> dict[str, TriedPath]:
-    """Return what a rank reports of each path, by its name."""
+    """Return a rank's report of each path, by name."""
     paths = (stages(trial, rank).get("storage") or {}).get("paths") or []
     return {str(each.get("name")): each for each in paths}
 
 
 def mount(path: TriedPath) -> str:
-    """Return a path's file system, with the mount options that decide on locks and caches."""
+    """Return a path's file system, with the mount options that affect locks and caches."""
     options = ",".join(path.get("options") or ())
     return f"{path.get('fs') or 'unknown file system'}{f' ({options})' if options else ''}"
 
 
 def view(trial: TrialResult, spec: TrialSpec, rank: int, path: StoragePath) -> str:
-    """Name a node's view of the next one's files: which of the two mounts is wrong, it does not show."""
+    """Name a node's view of the next node's files, since it is unknown which of the two mounts is wrong."""
     return f"{place(trial, rank)} -> {place(trial, (rank + 1) % spec.nodes)} {path.path}"
 
 
-# -- what the next node sees -------------------------------------------------------------------------------------------
+# -- the next node's view ----------------------------------------------------------------------------------------------
 
 
 def changes(path: TriedPath, peer: str) -> tuple[bool | None, str, str]:
-    """Judge what a node sees of the next one's changes, once it sees a rename: (ok, fault, observed)."""
+    """Judge a node's view of the next node's changes, such as a rename: (ok, fault, observed)."""
     missing, torn, versions = path.get("swap_missing"), path.get("swap_torn"), path.get("swap_versions")
     if missing or torn:
         how = [f"{count} times {what}" for count, what in ((missing, "no file"), (torn, "a part of one")) if count]
@@ -67,7 +67,7 @@ def changes(path: TriedPath, peer: str) -> tuple[bool | None, str, str]:
 
 
 def small_files(subject: str, path: TriedPath, floor: float) -> Finding:
-    """Judge the slower one of creating small files here, and reading those of the next node."""
+    """Judge the slower rate of creating small files here and reading those of the next node."""
     expected = f"{SLOWEST} {floor:g}"
     steps = {
         "created": (path.get("small_files"), path.get("small_made_s")),
@@ -87,7 +87,7 @@ def small_files(subject: str, path: TriedPath, floor: float) -> Finding:
 
 
 def lock_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> tuple[list[Finding], list[str]]:
-    """Judge the locks of each shared path: its findings, or notes where they fail and the profile requires none."""
+    """Judge the locks of each shared path: its findings, or notes if they fail and the profile requires none."""
     judged: list[Finding] = []
     notes: list[str] = []
     for path in between_nodes(storage):
@@ -125,7 +125,7 @@ def _lock_of(path: TriedPath, kind: str) -> LockTry:
 
 
 def _lock(mine: LockTry, held: LockTry, peer: str, *, ranges: bool) -> tuple[bool | None, str, str]:
-    """Judge one lock on one node: (ok, fault, observed); ``ranges``: it is of some bytes, and others must be free."""
+    """Judge one lock on one node: (ok, fault, observed); ``ranges``: a lock of some bytes; others must be free."""
     error, refused, seconds = str(mine.get("error") or ""), mine.get("refused"), mine.get("freed_s") or 0
     apart = mine.get("apart") if ranges else True
     ok: bool | None = None
@@ -147,7 +147,7 @@ def _lock(mine: LockTry, held: LockTry, peer: str, *, ranges: bool) -> tuple[boo
 
 
 def lock_advice(findings: Iterable[Finding]) -> Iterator[tuple[str, Variant]]:
-    """Yield the advice for a file system by fault, where it fits all findings of the fault."""
+    """Yield the advice for a file system by fault, if it fits all findings of the fault."""
     by_fault: dict[str, set[Variant | None]] = {}
     for each in findings:
         if each.ok is False:

@@ -1,8 +1,8 @@
 """Rules of the GPU stack: the software that provides GPUs to pods runs on every GPU node and is consistent.
 
-Rule: "one is Running" says nothing. Each node is judged by the pods that run there, in the order in which they wait for
-each other: the first that is not ready is the cause, the rest are its consequences. A part that has no pod on a node is
-missing only where one belongs: hosts bring drivers and plugins of their own.
+Rule: "one is Running" is not enough. Each node is judged by its own pods, in the order in which they wait for each
+other: the first that is not ready is the cause, the others are its consequences. A part without a pod on a node is
+missing only if it is expected there: some hosts have their own drivers and plugins.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from .nodes import away
 from .pool import Pool
 
 CHAIN = ("driver", "toolkit", "device-plugin", "dra-driver", "feature-discovery", "validator")
-"""Each waits for those before it: the operator's init containers hold the plugin until driver and toolkit are ready
-(https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/troubleshooting.html)."""
+"""Startup order, where each waits for those before: the operator's init containers hold the plugin until driver and
+toolkit are ready (https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/troubleshooting.html)."""
 DEPLOY = {
     "driver": "driver",
     "toolkit": "container-toolkit",
@@ -41,23 +41,23 @@ DEPLOY = {
     "feature-discovery": "gpu-feature-discovery",
     "validator": "operator-validator",
 }
-"""By a node's label nvidia.com/gpu.deploy.<this> the GPU operator places a part: true where its pod belongs, false or
-pre-installed where the host has its own, paused-for-... while it is replaced (NVIDIA/gpu-operator,
-controllers/state_manager.go; NVIDIA/k8s-driver-manager)."""
+"""Part -> suffix of the node label nvidia.com/gpu.deploy.<suffix> with which the GPU operator places it: true if its
+pod is deployed, false or pre-installed if the host has its own, paused-for-... while it is replaced
+(NVIDIA/gpu-operator, controllers/state_manager.go; NVIDIA/k8s-driver-manager)."""
 UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
-"""Set by the operator's upgrade controller; empty or upgrade-done at rest, upgrade-failed when it gave up
+"""The label of the operator's upgrade controller: empty or upgrade-done at rest, upgrade-failed after it gave up
 (https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-driver-upgrades.html)."""
 AT_REST = ("", "upgrade-done")
 QUEUED = "upgrade-required"
-"""The driver of the node is not the one requested, and nothing is done there yet: the first step is to cordon it
+"""The node's driver is not the requested one, and the upgrade has not started: its first step is to cordon the node
 (NVIDIA/k8s-operator-libs, pkg/upgrade/consts.go)."""
 DRIVER_STATE = "state-driver"
-"""The operator's names of its driver DaemonSets in its list of states that are not ready. They are not while
-any pod of theirs is of an older revision (NVIDIA/gpu-operator, controllers/object_controls.go)."""
+"""Prefix of the driver DaemonSets in the operator's list of states that are not ready. They are not ready while any of
+their pods has an older revision (NVIDIA/gpu-operator, controllers/object_controls.go)."""
 
 
 def operands(pods: Iterable[PodUse]) -> dict[str, dict[str, list[PodUse]]]:
-    """Sort the pods of the stack: part -> node -> pods."""
+    """Group the pods of the stack: part -> node -> pods."""
     by_operand: dict[str, dict[str, list[PodUse]]] = {}
     for pod in pods:
         if (kind := operand(pod)) and pod.node:
@@ -68,7 +68,7 @@ def operands(pods: Iterable[PodUse]) -> dict[str, dict[str, list[PodUse]]]:
 def stack_findings(
     nodes: Sequence[Node], pods: Iterable[PodUse], resource: str = "nvidia.com/gpu"
 ) -> Iterator[Finding]:
-    """Judge on each node every part that runs on some node of the pool; none is expected that runs nowhere."""
+    """Judge for each node every part that runs on some node of the pool; other parts are not expected."""
     by_operand = operands(pods)
     pool = {node.name for node in nodes}
     parts = [part for part in CHAIN if pool & set(by_operand.get(part, {}))]
@@ -109,7 +109,7 @@ def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) ->
 def _brings_its_own(node: Node, placed: str, resource: str) -> bool:
     """Return why a part without a pod is not missing: the operator's setting, or the node offers all GPUs without it.
 
-    A kubelet withdraws the GPUs (allocatable) at once when their plugin is gone, so that what is offered is served.
+    A kubelet withdraws the GPUs (allocatable) at once when their plugin is gone, so offered GPUs have a plugin.
     """
     if placed:
         return placed != "true" and not placed.startswith("paused-")
@@ -120,7 +120,8 @@ def _brings_its_own(node: Node, placed: str, resource: str) -> bool:
 def policy_findings(policies: Sequence[Policy], queued: Sequence[str] = ()) -> Iterator[Finding]:
     """Judge the state of the operator's ClusterPolicies; an ignored one does not count if another is ready.
 
-    ``queued``: nodes that wait for a driver upgrade. While there are some, drivers alone are not ready, and that is it.
+    ``queued``: nodes that wait for a driver upgrade. If there are some, and only drivers are not ready, that is the
+    reason.
     """
     ready = any(policy.state == "ready" for policy in policies)
     for policy in policies:
@@ -130,7 +131,7 @@ def policy_findings(policies: Sequence[Policy], queued: Sequence[str] = ()) -> I
         if ok is False and queued:
             states = set(re.findall(r"\bstate-[\w-]+", policy.message))
             ok = None if not states else states == {DRIVER_STATE}
-        observed = policy.state or "no state yet: the operator has not looked at it"
+        observed = policy.state or "no state yet: the operator has not processed it"
         if not ok and policy.message:
             observed += f" ({policy.message})"
         if ok and queued and policy.state != "ready":
@@ -140,12 +141,12 @@ def policy_findings(policies: Sequence[Policy], queued: Sequence[str] = ()) -> I
 
 
 def upgrade_findings(nodes: Iterable[Node]) -> Iterator[Finding]:
-    """Judge whether the operator replaces the driver of a node just now: then try again later, nothing is broken."""
+    """Judge whether the operator is replacing the driver of a node: then the run should be repeated later."""
     for node in nodes:
         state = node.labels.get(UPGRADE, "")
         ok = True if state in (*AT_REST, QUEUED) else False if state == "upgrade-failed" else None
-        fault, expected = "" if ok else "stack.driver-upgrade", "no driver upgrade under way"
-        observed = f"{state}: it waits, and nothing is done there yet" if state == QUEUED else state or "no upgrade"
+        fault, expected = "" if ok else "stack.driver-upgrade", "no driver upgrade in progress"
+        observed = f"{state}: the upgrade is queued and has not started" if state == QUEUED else state or "no upgrade"
         yield Finding(subject=node.name, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
@@ -155,7 +156,7 @@ def waiting(nodes: Iterable[Node]) -> list[str]:
 
 
 def label_findings(pool: Pool, resource: str) -> Iterator[Finding]:
-    """Compare feature discovery's count with the kubelet's; nodes without labels are not compared."""
+    """Compare feature discovery's count with the kubelet's; nodes without the label are not compared."""
     for node in pool.whole:
         count = node.labels.get(f"{resource.partition('/')[0]}/gpu.count", "")
         capacity = node.capacity.get(resource, 0)
@@ -167,7 +168,7 @@ def label_findings(pool: Pool, resource: str) -> Iterator[Finding]:
 
 
 def class_findings(class_names: Iterable[str], classes: Listing) -> Iterator[Finding]:
-    """Judge whether every DeviceClass exists that the trial's claims name."""
+    """Judge whether every DeviceClass in the trial's claims exists."""
     known = names(classes)
     for name in dict.fromkeys(class_names):
         there = name in known
@@ -180,8 +181,7 @@ def handed_out(
 ) -> tuple[ClaimSpec, ...]:
     """Return the GPU claims of a trial's pod: its own, or those that Kubernetes creates for its resource.
 
-    Asked only where no node of the pool counts the resource; where DeviceClasses are not visible, it is as if none were
-    for it.
+    DeviceClasses are read only if no node of the pool counts the resource. If they are not visible, there is no claim.
     """
     resource = spec.gpu_resource
     if not resource:
@@ -194,9 +194,9 @@ def handed_out(
 
 
 def claimed_instead(pool: Pool, profile: Profile, listed: Callable[[str], Listing]) -> list[Finding]:
-    """Report for each node that its GPUs are published for claims, if none counts them as the profile's resource.
+    """Report for each node that it publishes its GPUs for claims, if no node counts them as the profile's resource.
 
-    Nothing is wrong with such a cluster: it is of another kind than the profile. Empty where that is not so.
+    Such a cluster is not faulty, but of another kind than the profile. Empty if this does not apply.
     """
     resource = profile.gpu.resource
     if not pool.whole or any(node.capacity.get(resource, 0) for node in pool.whole):

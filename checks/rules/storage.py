@@ -1,6 +1,6 @@
 """Storage rules: data read, results and checkpoints written, from every node and fast enough.
 
-The API says which claims are bound and who may mount them; only the pod itself shows that the files are there.
+The API shows which PVCs are bound and who may mount them; only the pod itself shows that the files exist.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from .ranks import Rank, each_rank, place, stages
 from .semantics import between_nodes, changes, small_files, tried_paths, view
 
 MANY_READ, MANY_WRITE = ("ReadWriteMany", "ReadOnlyMany"), ("ReadWriteMany",)
-"""Modes with which pods of several nodes may mount a claim (kubernetes.io, Persistent Volumes: Access Modes)."""
+"""Access modes with which pods of several nodes may mount a PVC (kubernetes.io, Persistent Volumes: Access Modes)."""
 LATER = "WaitForFirstConsumer"
 FULL = ("ENOSPC", "EDQUOT")
 SHOWN = 3
 SCRATCH = "scratch"
-"""The probe's name of the node's own space."""
+"""The probe's name for node-local space."""
 
 
-# -- what the API says -------------------------------------------------------------------------------------------------
+# -- API objects -------------------------------------------------------------------------------------------------------
 
 
 def claim_findings(
     storage: StorageSection, nodes: int, claims: Mapping[str, Claim], classes: Mapping[str, Class]
 ) -> Iterator[Finding]:
-    """Judge each claim of the profile, and the classes that it names; a claim's first fault is its only one."""
+    """Judge each PVC of the profile, and the classes that it names; only the first fault of a PVC is reported."""
     for name in storage.classes:
         yield _class(classes[name])
     for asked_path in storage.paths:
@@ -81,7 +81,7 @@ def _claim(path: StoragePath, claim: Claim, class_: Class | None, nodes: int) ->
 
 @each_rank(StorageStage)
 def path_findings(rank: Rank[StorageStage], storage: StorageSection) -> Iterator[Finding]:
-    """Judge each path on each node: there, not empty where a data set is expected, and writable where it is written."""
+    """Judge each path on each node: it exists, a data set is not empty, and it is writable if required."""
     asked = [*storage.paths]
     if storage.scratch:
         asked.append(StoragePath(name=SCRATCH, path=storage.scratch, write=True, bytes=Size(0)))
@@ -93,11 +93,11 @@ def path_findings(rank: Rank[StorageStage], storage: StorageSection) -> Iterator
             continue
         yield _path(f"{rank.node} {path.path}", seen_path, path, hung)
         if _unanswered(seen_path, write=path.write):
-            hung = ""  # those after the one that hangs were not tried
+            hung = ""  # paths after the one that hangs were not tried
 
 
 def _unanswered(path: TriedPath, *, write: bool) -> bool:
-    """Return whether a path was begun and not finished, or never begun."""
+    """Return whether the test of a path was not completed, or never started."""
     if path.get("exists") is None or (path["exists"] and path.get("free_bytes") is None and not path.get("error")):
         return True
     tried = write and path["exists"] and not path.get("error")
@@ -136,7 +136,7 @@ def _path(subject: str, seen_path: TriedPath, asked_path: StoragePath, hung: str
 
 
 def _files(asked_path: StoragePath, seen_path: TriedPath) -> tuple[bool | None, str]:
-    """Judge the files that the profile names: (all can be read, or None where not all were tried, what was seen)."""
+    """Judge the files that the profile names: (all can be read, or None if not all were tried, observation)."""
     asked, tried, bad = len(asked_path.files), seen_path.get("files_tried") or 0, seen_path.get("files_bad") or 0
     if bad:
         shown = _some(seen_path.get("files_bad_named") or [], bad)
@@ -156,7 +156,7 @@ def _some(names: list[str], count: int) -> str:
 
 
 def _needed(path: StoragePath) -> int:
-    """Return the bytes that must be free: the profile's, else those that the trial writes."""
+    """Return the required free bytes: the profile's, else those that the trial writes."""
     return int(path.free_min) if path.free_min is not None else int(path.bytes)
 
 
@@ -171,7 +171,7 @@ def _observed(path: TriedPath) -> str:
 
 
 def format_gib(count: int) -> str:
-    """Spell a number of bytes."""
+    """Format a number of bytes."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
@@ -224,13 +224,13 @@ def _rate(subject: str, key: str, value: object, floor: float) -> Finding:
 
 
 def burst_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
-    """Judge the checkpoint that all ranks write at once, node by node."""
+    """Judge for each node the checkpoint that all ranks write at once."""
     for rank in range(spec.nodes):
         subject, burst = place(trial, rank), (stages(trial, rank).get("storage") or {}).get("burst")
         expected = f"at least {storage.burst_mb_s:g}" if storage.burst_mb_s else "it ends"
         if burst is None:
             yield unknown(subject, "no burst was tried", expected)
-        elif code := burst.get("errno"):  # a write that the file system refused: no later one will do better
+        elif code := burst.get("errno"):  # the file system rejected a write: later writes will fail, too
             fault = "storage.full" if code in FULL else "storage.read-only"
             observed = f"{burst.get('path')}: {burst.get('error')}, while {burst.get('writers')} ranks wrote"
             yield failed(subject, observed, "every rank's file", fault)
@@ -255,7 +255,7 @@ def _burst(subject: str, burst: Burst, floor: float | None, expected: str) -> Fi
 
 @each_rank(StorageStage)
 def bucket_findings(rank: Rank[StorageStage], storage: StorageSection) -> Iterator[Finding]:
-    """Judge each bucket on each node: reached, there, and with credentials in the pod."""
+    """Judge each bucket on each node: it is reachable, exists, and has credentials in the pod."""
     node, buckets = rank.node, {str(each.get("uri")): each for each in rank.data.get("s3") or []}
     for bucket in storage.s3:
         found = buckets.get(bucket.uri)
@@ -264,7 +264,7 @@ def bucket_findings(rank: Rank[StorageStage], storage: StorageSection) -> Iterat
 
 @each_rank(StorageStage)
 def credential_findings(rank: Rank[StorageStage], storage: StorageSection) -> Iterator[Finding]:
-    """Judge on each node whether every credential of the profile came into the pod; no value is ever looked at."""
+    """Judge for each node whether every credential of the profile is set in the pod; no value is read."""
     credentials = {str(each.get("env")): each for each in rank.data.get("credentials") or []}
     for asked in storage.credentials:
         where = f"key {asked.key} of secret/{asked.secret}"
@@ -284,7 +284,7 @@ def _credential(subject: str, where: str, credential: CredentialFacts | None) ->
 
 
 def _variables(node: str, names: Iterable[str], bucket: Bucket | None) -> Finding:
-    """Judge the variables of a bucket that only they name."""
+    """Judge the environment variables of a bucket that has no URI in the profile."""
     subject, expected = f"{node} S3 variables", f"set: {', '.join(names)}"
     if bucket is None or bucket.get("can_sign") is None:
         return unknown(subject, "not reported", expected)

@@ -1,4 +1,4 @@
-"""Turns a sweep over a fleet, as the pure rules of jobs/pod/sweep judge it, into findings."""
+"""Findings of a sweep over a fleet, which the pure rules of jobs/pod/sweep have judged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ APART = {
 
 
 def ran_findings(swept: Swept) -> Iterator[Finding]:
-    """Judge whether the sweep ended and tested every node that it was given."""
+    """Judge whether the sweep completed and tested every node that it was given."""
     whole = not swept.problem
     rounds = f"{swept.rounds} round{'' if swept.rounds == 1 else 's'}"
     if swept.earlier:
@@ -63,18 +63,18 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
 
 
 def _open(swept: Swept) -> list[str]:
-    """Return why the fleet is not go, apart from findings about single nodes and elements."""
-    group_reasons = {each.why for each in swept.blame.apart}  # link_findings says it
+    """Return the reasons why the fleet is not go, except findings about single nodes and elements."""
+    group_reasons = {each.why for each in swept.blame.apart}  # reported by link_findings
     return [r for r in swept.blame.reasons if not r.startswith(("not proven ", "suspect ")) and r not in group_reasons]
 
 
 def node_findings(swept: Swept) -> Iterator[Finding]:
-    """Judge the whole fleet, if it fails without a named fault, then every tested node."""
+    """Judge the fleet as a whole if it fails without a named fault, then every tested node."""
     if not swept.blame.findings and swept.blame.verdict == NO_GO:
         observed = "; ".join(_open(swept))[:MOST_TEXT]
         yield failed(f"fleet of {len(swept.tested)}", observed, EXPECTED, "sweep.fleet")
         if not swept.blame.proven:
-            return  # all are suspects
+            return  # all nodes are suspects
     named = {f.names[0]: f for f in swept.blame.findings if f.kind in ("node", "rail")}
     for node in dict.fromkeys((*swept.tested, *named)):
         if node in named:
@@ -87,7 +87,7 @@ def node_findings(swept: Swept) -> Iterator[Finding]:
 
 
 def link_findings(swept: Swept) -> Iterator[Finding]:
-    """Judge the paths between nodes: uplinks of leaves, and the paths of single pairs."""
+    """Judge the paths between nodes: the uplinks of leaves, and the paths of single pairs."""
     accusations = [f for f in swept.blame.findings if f.kind in ("uplink", "pair")]
     for each in accusations:
         yield accused(swept, each)
@@ -112,7 +112,7 @@ def link_findings(swept: Swept) -> Iterator[Finding]:
 
 
 def _paths(swept: Swept) -> Finding:
-    """Count the pairs: a pair passes by its own pass, and is decided if a named fault explains its failures.
+    """Count the pairs. A pair passes by its own result, and is decided if a named fault explains its failures.
 
     A value between the thresholds neither passes nor fails a pair: it is counted, but not as a pass.
     """
@@ -184,7 +184,7 @@ def _not_whole(swept: Swept, end: SweepTest) -> str:
 
 
 def _rows(end: SweepTest) -> dict[int, float]:
-    """Return the busbw of each size in GB/s, of the rows that are finite."""
+    """Return the busbw in GB/s by message size, for rows with finite values."""
     busbw = {}
     for row in end.get("rows") or ():
         size, value = (number_of(each) for each in row[:2]) if isinstance(row, list) and len(row) == 3 else (None, None)
@@ -194,7 +194,7 @@ def _rows(end: SweepTest) -> dict[int, float]:
 
 
 def _against_pairs(swept: Swept, subject: str, value: float) -> Finding:
-    """Compare a job without a floor with the pairs: far below them is not yet a fault, but not a pass."""
+    """Compare a job without a floor with the pairs: far below them is not a fault, but not a pass either."""
     levels = {row["kind"]: row["busbw_gbps"] for row in swept.section["levels"] if row["rail"] is None}
     level, floor = levels.get("across leaves", levels.get("in a leaf")), swept.section["rules"]["pair_floor"]
     accuses = swept.section["rules"]["accuses"]

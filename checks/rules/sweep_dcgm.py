@@ -1,6 +1,6 @@
-"""Judges DCGM's diagnostics of each node alone in a sweep, by the rule of a trial's (rules/dcgm.py).
+"""Rules of DCGM's diagnostics in a sweep: each node alone, by the rules of a trial (rules/dcgm.py).
 
-A node on which they could not run is as it would be without them: the notes name it.
+A node on which they could not run is judged without them, and named in a note.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_TEXT = 200
 
 
 def ran(data: DcgmStage | None) -> bool:
-    """Return whether some test of DCGM's had an outcome."""
+    """Return whether some DCGM test has a result."""
     return bool(data and data.get("results"))
 
 
@@ -45,12 +45,12 @@ def notes(swept: Swept) -> Iterator[str]:
 
 
 def left(node: str, data: DcgmStage, gpus: int) -> bool:
-    """Return whether the diagnostics find a fault of a node, or leave it open."""
+    """Return whether the diagnostics find a fault of a node, or are inconclusive."""
     return ran(data) and any(finding.ok is not True for finding in dcgm.of_node(node, data, gpus))
 
 
 def with_diagnostics(swept: Swept, gpus: int) -> Swept:
-    """Return the sweep with its section as the diagnostics decide it, too, and the nodes that they do not prove."""
+    """Return the sweep with its section updated by the diagnostics: nodes that they do not prove are not proven."""
     by_node = {}
     for node, data in swept.dcgm.items():
         if node in swept.tested and left(node, data, gpus):

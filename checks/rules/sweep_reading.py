@@ -1,7 +1,7 @@
-"""Reads the log of a sweep's coordinator: its rounds are facts, its own verdict is not read.
+"""The reader of a sweep coordinator's log: its rounds are facts, its own verdict is ignored.
 
-The pure rules of jobs/pod/sweep judge them; a missing result is never a pass. A pod names its own node; the pod
-that proves a node, or finds it at fault, must run where the API server reports it.
+The pure rules of jobs/pod/sweep judge them; a missing result is never a pass. Each pod reports its node's name. The pod
+that proves a node, or finds it at fault, must run on that node according to the API server.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_sweep(
     elsewhere = misplaced(trial.placed, fleets, _reported(read))
     fresh = [without(done, elsewhere) for done in read]
     latest: SweepFleet = fleets[-1] if fleets else {}
-    arrived = latest.get("nodes") or ()  # one that was left alone may have come free
+    arrived = latest.get("nodes") or ()  # an excluded node may have become free
     left = {node: why for node, why in left.items() if node not in arrived}
     problem = _problem(trial, stages)
     absent = {node: (ENDED if problem else NO_AGENT) if node in trial.ran else NEVER_JOINED for node in asked.nodes}
@@ -76,7 +76,7 @@ def read_sweep(
 
 
 def _unmet(trial: TrialResult) -> dict[str, str]:
-    """Return by node why its agent did not reach the coordinator, as its pod reports."""
+    """Return by node the reason, reported by its pod, why its agent did not reach the coordinator."""
     why: dict[str, str] = {}
     for node, ranks in trial.placed.items():
         for rank in ranks & trial.evidence.keys():
@@ -96,9 +96,9 @@ def numbered(stages: Mapping[str, Any], kind: str) -> list[Any]:
 def _fleet(
     absent: Mapping[str, str], asked: Sweep, latest: SweepFleet, left: Mapping[str, str], elsewhere: Mapping[str, str]
 ) -> Fleet:
-    """Return all nodes that were requested, came, were left alone or were named; and why some are gone.
+    """Return all nodes that were requested, connected, excluded or named; and why some are gone.
 
-    ``absent`` is the reason of those without an agent.
+    ``absent``: node without an agent -> reason.
     """
     listed = [str(node) for node in latest.get("nodes") or ()]
     arrived = latest.get("ranks", listed)  # a listed node without a rank did not connect
@@ -111,7 +111,7 @@ def _fleet(
 
 
 def _grades(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> dict[Nodes, frozenset[str]]:
-    """Return by pair how its tests were graded; the slow tests of a round that disturbed itself are not judged."""
+    """Return by pair the grades of its tests; slow tests in a round that disturbed itself are not judged."""
     grades: dict[Nodes, frozenset[str]] = {}
     for each in judge(fleet, rules, history).judged:
         if len(each.nodes) == 2:
@@ -126,7 +126,7 @@ def _tests(rows: Iterable[SweepRound]) -> Iterator[SweepTest]:
 
 
 def _said(rows: Iterable[SweepRound]) -> dict[Nodes, tuple[str, ...]]:
-    """Return by test its nodes' reports."""
+    """Return the nodes' reports by test."""
     return {
         tuple(test["nodes"]): tuple(f"{node}: {text}" for node, text in why.items())
         for test in _tests(rows)
@@ -158,7 +158,7 @@ def _section(
 ) -> dict[str, Any]:
     """Return a sweep's section with the hardware, the run that it resumed, and the meaning of its findings' names.
 
-    Each finding gets the rest of its leaf, and one of a rail its devices and NICs.
+    Each finding gets the result of its leaf's other nodes; a finding about a rail gets its devices and NICs.
     """
     for each in made["findings"]:
         each["rest"] = rest_of(made, each["names"], leaves)
@@ -178,7 +178,7 @@ def _section(
 
 
 def _alone(stages: Mapping[str, Any], kind: str, elsewhere: Mapping[str, str]) -> dict[str, Any]:
-    """Return what each node reported of itself, in stages of its own: the last report."""
+    """Return by node its last report in stages of this kind."""
     return {node: told for told in numbered(stages, kind) if (node := str(told.get("node"))) not in elsewhere}
 
 
@@ -187,7 +187,7 @@ def _reported(history: Sequence[Done]) -> set[str]:
 
 
 def done_of(row: SweepRound) -> Done:
-    """Read a round; a test that is not as the coordinator prints it has measured nothing."""
+    """Parse a round; a test in an unexpected format has no result."""
     results: dict[Nodes, Result] = {}
     for test in row.get("tests") or ():
         nodes = tuple(str(node) for node in test["nodes"])
@@ -209,7 +209,7 @@ def number_of(value: Any) -> float | None:
 
 
 def _problem(trial: TrialResult, stages: Mapping[str, Any]) -> str:
-    """Explain why the sweep did not complete; empty if the coordinator's log is complete."""
+    """Explain why the sweep did not complete; '' if the coordinator's log is complete."""
     evidence = trial.evidence.get(0)
     if trial.analysis is not None:
         return trial.analysis.observed
@@ -228,9 +228,9 @@ def _problem(trial: TrialResult, stages: Mapping[str, Any]) -> str:
 def misplaced(
     placed: Mapping[str, Collection[int]], fleets: Iterable[SweepFleet], reported: Collection[str]
 ) -> dict[str, str]:
-    """Return the nodes that results or agents name and on which the pod that says so never was, and why.
+    """Return the nodes in results or agents' reports on which the reporting pod never ran, and why.
 
-    `placed`: node and indexes of the pods that were bound to it; `fleets`: the coordinator's report on its agents.
+    `placed`: node -> indexes of the pods that were bound to it; `fleets`: the coordinator's report on its agents.
     """
     claimed: dict[str, set[int]] = {node: set() for node in reported}
     for fleet in fleets:
@@ -240,7 +240,7 @@ def misplaced(
     for node, ranks in sorted(claimed.items()):
         there = set(placed.get(node, ()))
         if not there:
-            elsewhere[node] = "results name it, and by the API server no pod of the sweep ran on it"
+            elsewhere[node] = "results name it, but according to the API server no pod of the sweep ran on it"
         elif ranks - there:
             said, known = (", ".join(map(str, sorted(each))) for each in (ranks - there, there))
             elsewhere[node] = (

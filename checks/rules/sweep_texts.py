@@ -23,7 +23,7 @@ MOST_TEXT = 600
 
 
 def accused(swept: Swept, each: Accusation) -> Finding:
-    """Write one finding as text: the element, its rail by device name, the reason, and the rest's level."""
+    """Write one finding as text: the element, its rail by device name, the reason, and the level of the rest."""
     subject, node = " - ".join(each.names), each.names[0]
     hardware: SweptHardware = swept.hardware.get(node, {})
     if each.kind == "uplink":
@@ -45,9 +45,9 @@ def accused(swept: Swept, each: Accusation) -> Finding:
 
 
 def written(swept: Swept, names: Collection[str], devices: Collection[str] = ()) -> Iterator[str]:
-    """Describe the RDMA writes of the tests in which these nodes took part, of these devices alone: without NCCL.
+    """Describe the RDMA writes, without NCCL, of the tests with these nodes (only of these devices, if given).
 
-    A slow rail whose writes are slow is a link's fault, and one whose writes are fast is not.
+    If the writes of a slow rail are slow, the link is at fault; if they are fast, it is not.
     """
     for pair, by_nic in swept.writes.items():
         chosen = {nic: ways for nic, ways in by_nic.items() if not devices or nic in devices}
@@ -69,7 +69,7 @@ def seen_again(swept: Swept) -> Iterator[str]:
 
 
 def rest_of(section: Mapping[str, Any], names: Collection[str], leaves: Mapping[str, str]) -> float | None:
-    """Return the median share of all pairs in which neither these nodes are nor these leaves are left; None of none."""
+    """Return the median share of all pairs without these nodes and leaves; None if there are none."""
     inside = set(names)
     shares = [
         test["share"]
@@ -85,7 +85,7 @@ def _touched(nodes: Sequence[str], leaves: Mapping[str, str]) -> set[str]:
 
 
 def devices_of(rails: Mapping[str, Sequence[str]], node: str, numbers: Sequence[int]) -> list[str]:
-    """Return the names of rails, as the node calls them; their numbers where it does not say."""
+    """Return the device names of rails on the node; their numbers if the node does not report them."""
     names = rails.get(node, ())
     return [names[rail] if rail < len(names) else str(rail) for rail in numbers]
 
@@ -112,14 +112,14 @@ def slowed_of(hardware: SweptHardware) -> list[str]:
 
 
 def _grown(swept: Swept, node: str, devices: Collection[str] = ()) -> str:
-    """Name the port counters of a node, or of these devices of it, that grew in its tests; '' for none."""
+    """Name the port counters of a node, or of these devices of it, that grew in its tests; '' if there are none."""
     counts = swept.errors.get(node, {})
     texts = [f"{safe(n, 80)} {v}" for n, v in sorted(counts.items()) if not devices or n.partition("/")[0] in devices]
     return f"{node}: port counters that grew: {', '.join(texts[:SHOWN])}" if texts else ""
 
 
 def notes(swept: Swept) -> Iterator[str]:
-    """List proven nodes, flaky tests, nodes left out, and nodes to cordon."""
+    """List proven nodes, flaky tests, excluded nodes, and nodes to cordon."""
     blame = swept.blame
     yield f"proven: {names_of(swept.proven)}"
     yield from blame.notes
@@ -142,5 +142,5 @@ def notes(swept: Swept) -> Iterator[str]:
 
 
 def names_of(names: Sequence[str]) -> str:
-    """Count nodes, and name the first of them."""
+    """Format a number of nodes with the first names."""
     return f"{len(names)} node{'' if len(names) == 1 else 's'}" + (f" ({first_of(names, SHOWN)})" if names else "")

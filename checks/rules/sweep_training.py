@@ -1,6 +1,6 @@
-"""Judges each node's own training steps in a sweep: completion, correctness, speed.
+"""Rules of each node's own training steps in a sweep: completion, correctness, speed.
 
-The rules are those of a trial's training (rules/training.py), over nodes that train at the same time, each for itself.
+The rules are those of a trial's training (rules/training.py); the nodes train at the same time, but independently.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def members(swept: Swept) -> list[Member]:
 
 
 def with_training(swept: Swept, spec: TrialSpec, asked: TrainingSection) -> Swept:
-    """Return the sweep with its section as training decides it, too."""
+    """Return the sweep with its section updated by the training results."""
     all_members = members(swept)
     owners = {member.name: member.node for member in all_members}
     by_node: dict[str, list[Finding]] = {}
@@ -54,7 +54,7 @@ def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
     wrong: dict[str, list[Finding]] = {}
     owners = {member.name: member.node for member in all_members}
     amd = any(str(member.reported.get("library")).startswith("hip") for member in all_members)
-    products = () if amd else training.products(all_members)  # hipBLAS promises no bits
+    products = () if amd else training.products(all_members)  # hipBLAS does not guarantee identical bits
     losses = (finding for node in dict.fromkeys(owners.values()) for finding in _losses(node, all_members))
     for finding in (*products, *losses):
         if not finding.ok:
@@ -71,13 +71,13 @@ def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def _losses(node: str, all_members: Sequence[Member]) -> Iterator[Finding]:
-    """Judge the losses of a node's ranks separately: they share gradients only with each other."""
+    """Judge the losses of each node's ranks separately: only these share gradients."""
     for finding in training.losses(_of(all_members, node)):
         yield replace(finding, subject=node) if finding.subject == training.JOB else finding
 
 
 def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
-    """Name GPUs and nodes that are slower than their kind, and nodes below the floor.
+    """Name GPUs and nodes that are slower than others of their kind, and nodes below the floor.
 
     Consequences of a slow GPU (its node's steps and rate) are not reported.
     """
@@ -109,7 +109,7 @@ def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
 
 
 def _kinds(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> list[list[str]]:
-    """Return the nodes with comparable steps: as many GPUs of one name, and as large a batch."""
+    """Return the groups of nodes with comparable steps: same GPU model, number of GPUs, and batch size."""
     kinds: dict[object, list[str]] = {}
     for node in paces:
         own = _of(all_members, node)
@@ -118,7 +118,7 @@ def _kinds(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> list[lis
 
 
 def _behind_the_fastest(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> dict[str, Finding]:
-    """Return the nodes far behind the fastest of their kind: if most are slow, a comparison finds none."""
+    """Return the nodes far behind the fastest of their kind: if most are slow, the median is slow, too."""
     behind = {}
     for nodes in _kinds(all_members, paces):
         first = min(nodes, key=lambda node: paces[node].step)
@@ -133,7 +133,7 @@ def _behind_the_fastest(all_members: Sequence[Member], paces: Mapping[str, Pace]
 
 
 def _slow_steps(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> Iterator[Finding]:
-    """Name nodes with longer steps, on all of their own GPUs, than those of their kind."""
+    """Name nodes whose steps, on all of their own GPUs, take longer than those of other nodes of their kind."""
     for nodes in _kinds(all_members, paces):
         for node, standing in stragglers.standings({node: paces[node].series for node in nodes}).items():
             if standing.slow:
@@ -145,7 +145,7 @@ def _slow_steps(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> Ite
 
 
 def notes(swept: Swept, asked: TrainingSection) -> Iterator[str]:
-    """Describe the nodes' rates alone, the slowest GPU by its own compute, and the program."""
+    """Describe the nodes' rates alone, the slowest GPU by its own compute time, and the program."""
     all_members = members(swept)
     timed = {member.name: statistics.median(member.compute) for member in all_members if member.compute}
     paces = [pace for node in swept.tested if (pace := training_pace.pace(_of(all_members, node))) is not None]

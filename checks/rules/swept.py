@@ -1,4 +1,4 @@
-"""A sweep as it was judged, and the one that it went on with."""
+"""A judged sweep, and the one that it continued."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Earlier:
 
     run_id: str
     started: datetime
-    ended: datetime  # of the oldest run with rounds among them
+    ended: datetime  # the end of the oldest run whose rounds are included
     history: Sequence[Done]
     gpus_per_node: int
     image: str
-    boots: Mapping[str, str]  # of each node, as far as nodes were seen: which start of the machine was tested
+    boots: Mapping[str, str]  # by visible node: boot id of the tested machine
     simulated: bool
     cluster: Mapping[str, Any]
     profile_digest: str
-    training: bool = False  # whether its nodes trained alone, too
-    undiagnosed: tuple[str, ...] = ()  # nodes with a fault by DCGM's diagnostics, or left open
-    chained: bool = False  # it went on with another sweep itself
+    training: bool = False  # whether its nodes also trained alone
+    undiagnosed: tuple[str, ...] = ()  # nodes with a fault by DCGM's diagnostics, or an inconclusive result
+    chained: bool = False  # it continued another sweep itself
     anew: tuple[str, ...] = ()  # rebooted nodes: their earlier results do not count
 
     def __str__(self) -> str:
@@ -51,19 +51,19 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """A sweep as it was judged."""
+    """A sweep with its verdict."""
 
     job: str
-    asked: tuple[str, ...]  # the nodes that got a pod
-    tested: tuple[str, ...]  # those that reported something
-    left: Mapping[str, str]  # nodes of the pool that were left alone, and why
+    asked: tuple[str, ...]  # the nodes for which a pod was created
+    tested: tuple[str, ...]  # the nodes that reported a result
+    left: Mapping[str, str]  # excluded nodes of the pool, and why
     blame: Blame
     section: Mapping[str, Any]
     leaves: Mapping[str, str]
     rails: Mapping[str, Sequence[str]]  # by node: its network devices, in NCCL's order
     rounds: int
     problem: str = ""  # why the sweep did not complete
-    failure: FailureAnalysis | None = None  # of the job, where that is why
+    failure: FailureAnalysis | None = None  # failure of the job, if it is the reason
     end: SweepTest | None = None  # the job over all nodes that passed
     said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # the nodes' reports of their tests
     writes: Mapping[Nodes, Mapping[str, Sequence[Any]]] = field(default_factory=dict)  # by pair and NIC: RDMA, Gb/s
@@ -72,27 +72,25 @@ class Swept:
     dcgm: Mapping[str, SweepDcgm] = field(default_factory=dict)  # by node: DCGM's diagnostics of it
     errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: port counters that grew
     paths: Mapping[Nodes, frozenset[str]] = field(default_factory=dict)  # pairs, and how their tests were graded
-    misplaced: Mapping[str, str] = field(
-        default_factory=dict
-    )  # nodes on which no pod of ours was that reported, and why
-    unlabelled: tuple[str, ...] = ()  # nodes without the label that the profile says names their leaf
+    misplaced: Mapping[str, str] = field(default_factory=dict)  # nodes on which no reporting pod of ours ran, and why
+    unlabelled: tuple[str, ...] = ()  # nodes without the label that the profile names for their leaf
     earlier: Earlier | None = None
-    kept: tuple[Finding, ...] = ()  # whether the nodes are after it as they were before
-    only_earlier: tuple[str, ...] = ()  # nodes that reported nothing in this run, and something in the earlier one
+    kept: tuple[Finding, ...] = ()  # comparison of the nodes before and after the sweep
+    only_earlier: tuple[str, ...] = ()  # nodes that reported in the earlier run only
 
     @property
     def fault(self) -> str:
-        """The fault that ended the job; '' for none."""
+        """The fault that ended the job; '' without one."""
         return self.failure.fault if self.failure else ""
 
     @property
     def at(self) -> str:
-        """The node at which the job ended, where it is one that was lost."""
+        """The node that was lost and ended the job; '' without one."""
         return self.failure.subject if self.failure and self.fault == "node.lost" else ""
 
     @property
     def infra(self) -> bool:
-        """Whether the cluster kept the job from running, and no outsider did."""
+        """Whether the cluster kept the job from running, and not a third party."""
         failure = self.failure
         return failure is not None and failure.err_class == ERR_INFRA and not failure.disrupted
 
@@ -103,10 +101,11 @@ class Swept:
 
 
 def with_findings(swept: Swept, by_node: Mapping[str, Sequence[Finding]]) -> Swept:
-    """Return the sweep with its section as these findings decide it, too: who is at fault, and who is still proven.
+    """Return the sweep with its section updated by these findings: which nodes are at fault, and which remain proven.
 
-    They are about facts that rounds do not show, by node; a failed one is its fault, any other leaves it open. Any code
-    that asks later whether a node is proven (texts, the record, marks, metrics, history) reads it there.
+    The findings are by node, about facts that rounds do not show; a failed one is a fault of the node, any other makes
+    it inconclusive. All later readers of the proven nodes (texts, the record, marks, metrics, history) use this
+    section.
     """
     bad = {node: own for node in by_node if (own := [finding for finding in by_node[node] if finding.ok is False])}
     section = dict(swept.section)

@@ -1,8 +1,8 @@
-"""Topology rules: GPUs and NICs close to each other, uniform on all nodes, alignable by the kubelet for a pod.
+"""Topology rules: GPUs and NICs are close to each other, uniform on all nodes, and can be aligned by the kubelet.
 
-Rule: a node's own report is compared with the profile and with the other nodes; what cannot be read is not a
-fault. Which request a kubelet admits is arithmetic on the NUMA zones that NodeResourceTopology objects list; the
-kubelet's own configuration is requested only where the profile demands a policy and the account may (nodes/proxy).
+Rule: a node's own report is compared with the profile and with the other nodes; unreadable values are not faults.
+Whether a kubelet admits a request is computed from the NUMA zones in NodeResourceTopology objects. The kubelet's own
+configuration is read only if the profile requires a policy and the account has the permission (nodes/proxy).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .ranks import missing_stage, place, rdma_ports, stages
 STAGE: Final = "topology"
 STRICT = ("single-numa-node", "restricted")
 MOST_ZONES = 8
-"""The Topology Manager refuses nodes with more NUMA nodes, too
+"""The Topology Manager does not support nodes with more NUMA nodes
 (https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/#known-limitations)."""
 OLD_NAMES = {
     "SingleNUMANodeContainerLevel": "single-numa-node",
@@ -42,7 +42,7 @@ OLD_NAMES = {
     "BestEffortPodLevel": "best-effort",
     "None": "none",
 }
-"""`topologyPolicies` of v1alpha1 (noderesourcetopology-api, v1alpha1/types.go), in the kubelet's words."""
+"""`topologyPolicies` of v1alpha1 (noderesourcetopology-api, v1alpha1/types.go), in the kubelet's terms."""
 
 
 AskKubelets = Callable[[Sequence[str]], Mapping[str, TopologyManager] | None]
@@ -50,16 +50,16 @@ AskKubelets = Callable[[Sequence[str]], Mapping[str, TopologyManager] | None]
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """A node's NUMA zones as its NodeResourceTopology lists them, and the kubelet's policy."""
+    """A node's NUMA zones in its NodeResourceTopology, and the kubelet's policy."""
 
     node: str
-    policy: str  # '' if the object does not say
+    policy: str  # '' if the object does not report it
     offers: tuple[Mapping[str, int], ...]  # allocatable of each zone
     scope: str = ""
 
 
 def read_zones(items: Iterable[Unstructured]) -> dict[str, Zones]:
-    """Read NodeResourceTopology objects, v1alpha1 and v1alpha2; they bear their nodes' names."""
+    """Parse NodeResourceTopology objects, v1alpha1 and v1alpha2, which are named after their nodes."""
     by_node = {}
     for item in items:
         name = name_of(item)
@@ -84,7 +84,7 @@ def _offered(zone: Unstructured) -> dict[str, int]:
 
 
 def undecided(nodes: Iterable[str], zones: Mapping[str, Zones], demand: TopologySection) -> list[str]:
-    """Return the nodes without an object that reports the profile's requirement."""
+    """Return the nodes without an object that shows the properties required by the profile."""
     asked = [key for key in ("policy", "scope") if getattr(demand, key)]
     return [node for node in nodes if node not in zones or not all(getattr(zones[node], key) for key in asked)]
 
@@ -92,9 +92,9 @@ def undecided(nodes: Iterable[str], zones: Mapping[str, Zones], demand: Topology
 def asked_for(
     nodes: Iterable[str], zones: Mapping[str, Zones], demand: TopologySection, ask: AskKubelets, hidden: str
 ) -> tuple[dict[str, Zones], dict[str, str]]:
-    """Return the zones, kubelets requested what no object shows, and why it is still not known: node -> why.
+    """Return the zones, with kubelets queried for values that no object shows, and node -> why they remain unknown.
 
-    ``ask``: None where the account may not. ``hidden``: why the objects are not seen.
+    ``ask``: None if the account lacks the permission. ``hidden``: why the objects are not visible.
     """
     unreported = undecided(nodes, zones, demand)
     reported = ask(unreported) if unreported else {}
@@ -107,7 +107,7 @@ def asked_for(
 
 
 def with_kubelets(zones: Mapping[str, Zones], reported: Mapping[str, TopologyManager]) -> dict[str, Zones]:
-    """Return the zones, with the kubelets' own configuration."""
+    """Return the zones, with the kubelets' own configuration added."""
     known = {
         node: Zones(node, each.policy, zones[node].offers if node in zones else (), each.scope)
         for node, each in reported.items()
@@ -119,7 +119,7 @@ def with_kubelets(zones: Mapping[str, Zones], reported: Mapping[str, TopologyMan
 def demand_findings(
     nodes: Iterable[str], zones: Mapping[str, Zones], profile: Profile, why: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Compare each kubelet's policy and scope with the profile's; ``why``: node -> why it is not known."""
+    """Compare each kubelet's policy and scope with the profile's; ``why``: node -> why they are unknown."""
     asked = {key: value for key in ("policy", "scope") if (value := getattr(profile.topology, key))}
     expected = ", ".join(f"{key} {value}" for key, value in asked.items()) + f" (profile {profile.name}, topology)"
     for node in nodes:
@@ -134,7 +134,7 @@ def demand_findings(
 
 
 def policy_findings(nodes: Iterable[str], zones: Mapping[str, Zones], spec: TrialSpec) -> Iterator[Finding]:
-    """Judge whether each node's kubelet could ever admit a pod of the trial, were the node empty."""
+    """Judge whether each node's kubelet could ever admit a pod of the trial on an empty node."""
     for node in nodes:
         known = zones.get(node)
         if known is None or not known.policy:
@@ -147,16 +147,16 @@ def policy_findings(nodes: Iterable[str], zones: Mapping[str, Zones], spec: Tria
 
 
 def refused(node_zones: Zones, devices: Mapping[str, int]) -> str:
-    """Explain why the Topology Manager could never admit a container with these devices; '' where it could.
+    """Explain why the Topology Manager could never admit a container with these devices; '' if it could.
 
-    A device's best hint is the smallest set of NUMA nodes that has enough of it. `restricted` wants one set that is
-    best for all devices; `single-numa-node` wants that set to be one node (Kubernetes, Topology Manager policies).
+    A device's best hint is the smallest set of NUMA nodes with enough of it. `restricted` requires one set that is best
+    for all devices; `single-numa-node` requires that set to be one node (Kubernetes, Topology Manager policies).
     """
     if node_zones.policy not in STRICT or not node_zones.offers:
         return ""
     best: dict[str, set[frozenset[int]]] = {}
     for name, count in devices.items():
-        if count and any(name in offer for offer in node_zones.offers):  # a device in no zone has no place and no hint
+        if count and any(name in offer for offer in node_zones.offers):  # a device outside all zones has no hint
             best[name] = smallest(node_zones.offers, name, count)
     for name, sets in best.items():
         spread = " + ".join(str(offer.get(name, 0)) for offer in node_zones.offers)
@@ -170,7 +170,7 @@ def refused(node_zones: Zones, devices: Mapping[str, int]) -> str:
 
 
 def smallest(offers: tuple[Mapping[str, int], ...], name: str, count: int) -> set[frozenset[int]]:
-    """Return the smallest sets of zones that together have so many of a device."""
+    """Return the smallest sets of zones that together have this number of a device."""
     zones = range(min(len(offers), MOST_ZONES))
     for size in range(1, len(zones) + 1):
         sufficient = {
@@ -181,11 +181,11 @@ def smallest(offers: tuple[Mapping[str, int], ...], name: str, count: int) -> se
     return set()
 
 
-# -- what the pods saw
+# -- the pods' view
 
 
 def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
-    """Judge how far each GPU is from its nearest NIC."""
+    """Judge the distance between each GPU and its nearest NIC."""
     farthest = profile.topology.gpu_nic_max or LEVELS[-1]
     expected = f"{farthest} or nearer (profile {profile.name})"
     for rank in range(spec.nodes):
@@ -214,7 +214,7 @@ def _unseen(data: TopologyStage, gpus: int, gpus_of_pod: int) -> str:
     """Name the unknown paths between GPUs and NICs; '' if all are known."""
     paths = data.get("paths") or []
     if broken := [p for p in paths if None in (p.get("gpu"), p.get("nic"), p.get("path"))]:
-        return f"{len(broken)} of {len(paths)} ways between GPUs and NICs are not whole"
+        return f"{len(broken)} of {len(paths)} paths between GPUs and NICs are incomplete"
     if gpus < gpus_of_pod:
         return f"the links of {gpus} GPUs are reported, but the pod has {gpus_of_pod}"
     ways = Counter(p.get("gpu") for p in paths)
@@ -223,7 +223,7 @@ def _unseen(data: TopologyStage, gpus: int, gpus_of_pod: int) -> str:
 
 
 def _nearest(data: TopologyStage, trial: TrialResult, rank: int, profile: Profile) -> dict[Any, tuple[str, str]]:
-    """Return each GPU's nearest NIC of the fabric, and its distance; NCCL's choice of NICs is a separate setting."""
+    """Return each GPU's nearest NIC of the fabric, and its distance, independent of the NICs that NCCL selects."""
     ports = rdma_ports(trial, rank)
     layer = VERBS.get(profile.fabric.kind or "")
     allowed = {str(p.get("name")) for p in ports if layer is None or p.get("link_layer") in (layer, None)}
@@ -263,7 +263,7 @@ def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         observed = f"{len(own)} GPUs like the other nodes'" if most else f"{len(own)} GPUs"
         if not ok:
             first = f", first {unlike[0][0]}" if unlike else ""
-            observed = f"{len(unlike) or len(own)} of {len(own)} GPUs hang elsewhere{first}"
+            observed = f"{len(unlike) or len(own)} of {len(own)} GPUs are connected differently{first}"
         expected = f"as on {other}: {unlike[0][1]}" if unlike else "the same on all nodes"
         yield compared(node, ok, observed, expected, "topology.differs")
 

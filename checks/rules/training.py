@@ -1,4 +1,4 @@
-"""Training rules: single GPUs and nodes are judged by the steps of all ranks."""
+"""Training rules: the steps of all ranks judge single GPUs and nodes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from .ranks import place, silent, stages
 
 Work: TypeAlias = "tuple[object, ...]"
 ENDS = 3
-"""Losses at the beginning, and at the end, that are averaged."""
+"""Number of first and last losses that are averaged."""
 FALLING = "finite at every step, and falling"
 JOB = "the training job"
 SHOWN = 8
-"""Ranks that a finding names in addition to its own."""
+"""Maximum number of ranks that a finding names in addition to its own."""
 COMPARED = 3
-"""GPUs of one kind from which on the majority's product is the right one."""
+"""Minimum number of GPUs of one kind for which the majority's product is assumed correct."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One rank of the training steps, and where it ran."""
+    """One rank of the training steps, and its location."""
 
     node: str
     gpu: int
@@ -43,22 +43,22 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The GPU as every finding names it, or the node's process where there is no GPU."""
+        """The GPU as every finding names it, or the node's process without a GPU."""
         return f"{self.node} {'GPU' if self.reported.get('device') == 'cuda' else 'process'} {self.gpu}"
 
     @property
     def first(self) -> TrainingMode:
-        """The steps that are judged; empty where they never ended."""
+        """The steps that are judged; empty if they never ended."""
         return training_evidence.shared(self.reported)
 
     @property
     def compute(self) -> list[float]:
-        """Milliseconds of the steps alone."""
+        """Milliseconds of each step of the rank alone."""
         return training_evidence.times(self.reported.get("compute_ms"))
 
     @property
     def steps(self) -> list[float]:
-        """Milliseconds of the steps with all ranks."""
+        """Milliseconds of each step with all ranks."""
         return training_evidence.times(self.first.get("step_ms"))
 
 
@@ -79,15 +79,15 @@ def members(trial: TrialResult, spec: TrialSpec) -> list[Member]:
 
 
 def _bus(text: object) -> str:
-    """Return a PCI address as all tools write it, '' for none: nvidia-smi has a longer domain, CUDA no function."""
+    """Normalise a PCI address, '' for none: nvidia-smi has a longer domain, CUDA no function."""
     address = str(text or "").lower().partition(".")[0]
     return address[-10:] if ":" in address else ""
 
 
 def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge whether every node's ranks did their steps.
+    """Judge whether every node's ranks completed their steps.
 
-    One finding for each node, one more where they are not job's.
+    One finding for each node, and one more if the ranks' reports are not from one job.
     """
     findings = []
     for rank in range(spec.nodes):
@@ -112,7 +112,7 @@ def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: int = 0, pods: int = 1) -> Finding:
-    """Judge whether a node's ranks did their steps to the end; it is number ``pod`` of ``pods`` that train together."""
+    """Judge whether a node's ranks completed their steps; it is number ``pod`` of ``pods`` that train together."""
     ranks, asked = data.get("ranks") or [], spec.training or TrainingSpec()
     own = max(1, spec.gpus_per_node)
     modes = [mode for reported in ranks if (mode := training_evidence.shared(reported))]
@@ -122,7 +122,7 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
     if data.get("timed_out"):
         observed = f"{done}; the program did not end within {data.get('seconds') or 0:.0f} s"
         return failed(node, observed, expected, "training.no-end")
-    if data.get("stopped"):  # another rank's failure, or a drain: this node is not at fault
+    if data.get("stopped"):  # another rank failed, or a drain: this node is not at fault
         return unknown(node, f"{done}; stopped: {data['stopped']}", expected)
     if data.get("exit") != 0 or data.get("error"):
         said = str(data.get("error") or data.get("output_tail") or f"exit code {data.get('exit')}").strip()
@@ -130,7 +130,7 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
     ok = len(counts) == own and min(counts) >= asked.steps
     lasted = min((mode.get("seconds") or 0.0 for mode in modes), default=0.0)
     if asked.soak_s:
-        lasted = min(lasted, data.get("seconds") or 0.0)  # the ranks' own clocks, and the probe's around all of them
+        lasted = min(lasted, data.get("seconds") or 0.0)  # by the ranks' own clocks and the probe's
         expected += f"; --soak of {asked.soak_s} s"
         done += f" in {lasted:.0f} s"
         ok = ok and lasted >= asked.soak_s
@@ -142,8 +142,8 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
 def products(members: Sequence[Member]) -> Iterator[Finding]:
     """Judge the products of matrices: bitwise identical in every repeat, and on all GPUs of a kind.
 
-    If GPUs of a kind differ without a majority, or one GPU has no product that others of its kind
-    have, no node is at fault and none passes.
+    If GPUs of a kind differ without a majority, or one GPU lacks a product that others of its kind have, no node is at
+    fault and none passes.
     """
     digests = _digests(members)
     usual = _usual(digests)
@@ -177,7 +177,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
 
 
 def _doubt(member: Member, product: Any, digests: Mapping[Work, Counter[str]], usual: Mapping[Work, str]) -> str:
-    """Explain why one product does not pass without a fault; '' if it passes."""
+    """Explain why one product does not pass although it is not a fault; '' if it passes."""
     key, kind = _work_of(member, product), product.get("kind")
     if not kind or product.get("differs") is None or (product.get("made") or 0) < LEAST_PRODUCTS:
         return f"{kind or 'an unnamed format'} does not say how many of {LEAST_PRODUCTS} or more differ"
@@ -194,7 +194,7 @@ def _doubt(member: Member, product: Any, digests: Mapping[Work, Counter[str]], u
 
 
 def _lacking(member: Member, members: Sequence[Member]) -> list[str]:
-    """Name the formats that other GPUs of its name have and this one lacks."""
+    """Name the formats that other GPUs of the same model have and this one lacks."""
     namesakes = [m for m in members if m.reported.get("name") == member.reported.get("name")]
     theirs = {str(p.get("kind")) for m in namesakes for p in m.reported.get("products") or [] if p.get("made")}
     own = {str(p.get("kind")): p for p in member.reported.get("products") or []}
@@ -212,7 +212,7 @@ def _work_of(member: Member, product: Any) -> Work:
 
 
 def _digests(members: Sequence[Member]) -> dict[Work, Counter[str]]:
-    """Return the number of GPUs of a kind by product, without those with differing products."""
+    """Count the GPUs of a kind by product, without those with differing products."""
     digests: dict[Work, Counter[str]] = {}
     for member in members:
         for each in member.reported.get("products") or []:
@@ -230,8 +230,8 @@ def _usual(digests: Mapping[Work, Counter[str]]) -> dict[Work, str]:
 def losses(members: Sequence[Member]) -> Iterator[Finding]:
     """Judge the loss of each rank, alone and with all: finite at every step, and lower at the end than at first.
 
-    All ranks share their gradients: if one computes a wrong value, all have it a step later. So those ranks are named
-    whose steps without the others show it; if none do, those that had it first.
+    All ranks share their gradients: a wrong value on one rank is on all of them a step later. So the finding names the
+    ranks whose steps alone show it; if none do, the ranks that had it first.
     """
     alone = {m.name: step for m in members if (step := m.reported.get("bad_step")) is not None}
     shared = {
@@ -267,14 +267,14 @@ def losses(members: Sequence[Member]) -> Iterator[Finding]:
 
 
 def falls(losses: Sequence[float] | None) -> bool | None:
-    """Return whether losses are lower at the end; None where too few were reported."""
+    """Return whether losses are lower at the end; None if too few were reported."""
     if losses is None or len(losses) < 2 * ENDS:
         return None
     return statistics.fmean(losses[-ENDS:]) < statistics.fmean(losses[:ENDS])
 
 
 def _falling(member: Member) -> Finding:
-    """Judge the losses of one rank that are all finite."""
+    """Judge the losses of one rank, which are all finite."""
     ways = {"with all ranks": member.first.get("losses") or [], "alone": member.reported.get("losses") or []}
     observed = "; ".join(f"{way} {_path(losses_of_way)}" for way, losses_of_way in ways.items())
     each = [falls(losses_of_way) for losses_of_way in ways.values()]
@@ -289,9 +289,9 @@ def _path(losses_reported: Sequence[float]) -> str:
 
 
 def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
-    """Name nodes and GPUs with a longer compute time than their kind's.
+    """Name nodes and GPUs whose compute time is longer than that of their kind.
 
-    A node is named as a whole where the faster half of its GPUs is slow; then none of its GPUs is named in addition.
+    A node is named as a whole if the faster half of its GPUs is slow; then none of its GPUs is named in addition.
     """
     for kind in dict.fromkeys(str(m.reported.get("name")) for m in members):
         same_kind = [m for m in members if str(m.reported.get("name")) == kind]
@@ -335,7 +335,7 @@ def _slow(subject: str, standing: stragglers.Standing, fault: str, compared_with
 
 
 def _clocks(member: Member, compared_with: Sequence[Member]) -> str:
-    """Describe clock and power of this GPU and of the rest."""
+    """Describe clock and power of this GPU and of the other GPUs."""
     own = member.sample
     known = [
         s for m in compared_with if m is not member and (s := m.sample) is not None and s.get("sm_mhz") is not None
@@ -351,5 +351,5 @@ def _clocks(member: Member, compared_with: Sequence[Member]) -> str:
 
 
 def on_cpus(members: Sequence[Member]) -> bool:
-    """Whether no rank had a GPU: then how long steps take does not describe a cluster for training."""
+    """Return whether no rank had a GPU: then the duration of steps does not describe a cluster for training."""
     return bool(members) and all(m.reported.get("device") != "cuda" for m in members)

@@ -1,7 +1,8 @@
-"""Validates the ranks' reports of their training steps before they are judged.
+"""Validation of the ranks' reports of their training steps before they are judged.
 
-It must be that of one job: each rank once, all at the same work. Figures that cannot all be true prove nothing, and
-find no fault. A soak (`--soak`) must have lasted as long as was asked, by other clocks than the ranks' own, watched.
+The reports must be from one job: each rank once, all with the same work. Contradictory figures prove nothing and are
+not a fault. A soak (`--soak`) must have lasted for the requested time by clocks other than the ranks' own, with samples
+throughout.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from .findings import proven
 
 DEVICES = ("cuda", "cpu")
 SHARED = "ddp"
-"""The parallelism that is judged; the other (FSDP2) is only shown."""
+"""The kind of parallelism that is judged; the other (FSDP2) is only shown."""
 TIMED = nodetraining.MOST_TIMES // 2
-"""The least number of reported step times, of as many steps or more: a sweep's line leaves out less than half of 40."""
+"""The least number of reported step times, if the run has at least as many steps: a sweep's line leaves out less than
+half of 40."""
 
 
 def shared(rank: TrainingRank) -> TrainingMode:
@@ -34,12 +36,12 @@ def shared(rank: TrainingRank) -> TrainingMode:
 
 
 def times(milliseconds: list[float] | None) -> list[float]:
-    """Return the times, or none of them if one is not a valid time."""
+    """Return the times; an empty list if one is invalid."""
     return milliseconds if milliseconds and min(milliseconds) > 0 else []
 
 
 def contradiction(reported: Sequence[TrainingRank], own: int, first: int, world: int) -> str:
-    """Explain why these cannot be the ``own`` ranks from ``first`` on of a node, of ``world``; '' if they are."""
+    """Explain why these cannot be the ``own`` ranks of a node, starting at ``first``, of ``world``; '' if they are."""
     expected = Counter[tuple[int | None, ...]]((first + local, local, world) for local in range(own))
     present = Counter[tuple[int | None, ...]]((t.get("rank"), t.get("local"), t.get("world")) for t in reported)
     if present != expected:
@@ -89,9 +91,10 @@ def _listed(values: Iterable[object]) -> str:
 
 
 LOOK_S = SAMPLE_S + 2 * SAMPLE_LIMIT_S
-"""Between two looks at a GPU that still answers: jobs/pod/stages/training.py asks twice at most, and waits so long."""
+"""Maximum seconds between two samples of a responsive GPU: jobs/pod/stages/training.py tries twice, with this time
+limit."""
 WHOLE_SECONDS = 1.0
-"""The kubelet writes when a container began and ended in whole seconds."""
+"""The kubelet reports the start and end of a container in whole seconds."""
 
 
 def too_short(trial: TrialResult, rank: int, soak_s: int) -> str:
@@ -109,14 +112,14 @@ def too_short(trial: TrialResult, rank: int, soak_s: int) -> str:
 
 
 def watched(samples: Mapping[str, TrainingSample | None], soak_s: int) -> Iterator[Finding]:
-    """Judge whether each GPU's clock or temperature was read during the whole soak; a gap is not a fault.
+    """Judge whether each GPU's clock or temperature was sampled during the whole soak; a gap is not a fault.
 
-    ``samples``: by GPU, as findings name it; None where none was taken.
+    ``samples``: by GPU, as findings name it; None if there are none.
     """
     least = max(1, int(soak_s / LOOK_S))
     for name, taken in samples.items():
         sample: TrainingSample = taken or {}
         measured = sample.get("sm_mhz") is not None or sample.get("temperature_c") is not None
         looks = (sample.get("samples") or 0) if measured else 0
-        observed = f"{looks} looks at its clock and heat in a soak of {soak_s} s"
+        observed = f"{looks} samples of its clock and temperature in a soak of {soak_s} s"
         yield proven(name, looks >= least, observed, f"{least} or more: one in {LOOK_S:.0f} s")

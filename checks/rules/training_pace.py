@@ -1,4 +1,4 @@
-"""Rules of the training job's pace: TFLOP/s, communication that compute does not hide, steps that come in waves."""
+"""Rules of the training job's pace: TFLOP/s, exposed communication, periodic slow steps."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .training import Member
 from .training_evidence import SHARED
 
 MOST_STEPS = 240
-"""Steps that the record keeps, the last ones; a soak has thousands."""
+"""Maximum number of steps in the record, the last ones; a soak has thousands."""
 HIDDEN = 1.25
-"""Communication that compute does not hide may take this times the time of the same bytes without computation: then
-nothing at all was hidden, and a quarter was lost in addition."""
+"""Maximum ratio of exposed communication to the time of the same bytes without computation: above it nothing
+overlapped, and a quarter was lost in addition."""
 UNSEEN = 0.05
-"""A share of the step: exposed communication below it is not worth a word."""
+"""Share of the step below which exposed communication is not reported."""
 WAVE = 1.25
-"""A step is slow that takes this times the median. Healthy steps lie within a few percent of it: of 1,000 synthetic
+"""A step is slow if it takes more than this times the median. Healthy steps differ by a few percent: of 1,000 synthetic
 runs with 2 % noise and an outlier in a hundred steps none is named (benchmarks/straggler.py)."""
 WAVES = (5, 0.05)
-"""This many slow steps, and this share of all, are waves and no chance."""
+"""Minimum number of slow steps, and their minimum share of all, above which they are not random."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +44,19 @@ class Pace:
 
     @property
     def exposed(self) -> float:
-        """Milliseconds of a step in which the slowest rank's GPU has no work of its own."""
+        """Milliseconds of a step in which the slowest rank's GPU does not compute."""
         return max(0.0, self.step - self.compute)
 
     @property
     def share(self) -> float:
-        """The same as a share of the step."""
+        """Exposed communication as a share of the step."""
         return self.exposed / self.step if self.step else 0.0
 
 
 def pace(members: Sequence[Member]) -> Pace | None:
     """Return the job's pace; None if no rank reported a step, or the sizes of its steps.
 
-    All ranks wait for the slowest of each step: its compute time is not communication.
+    All ranks wait for the slowest one in each step: its compute time is not communication.
     """
     whole = [m for m in members if m.steps and m.compute and (m.reported.get("flops") or 0) > 0]
     if not whole:
@@ -79,7 +79,7 @@ def pace(members: Sequence[Member]) -> Pace | None:
 
 
 def rate(pace: Pace, asked: TrainingSection, job: str, other: Sequence[str] = ()) -> Finding:
-    """Compare TFLOP/s of each GPU with the profile's floor, which exists; ``other``: GPUs that it does not cover."""
+    """Compare TFLOP/s of each GPU with the profile's floor, which must exist; ``other``: GPUs not covered by it."""
     observed = f"{pace.tflops:.1f} TFLOP/s a GPU ({pace.step:.1f} ms a step)"
     expected = f"{asked.tflops:g} TFLOP/s or more"
     if other:
@@ -104,13 +104,13 @@ def exposed(pace: Pace, asked: TrainingSection, job: str) -> Finding:
         f"{pace.compute:.1f} ms"
     )
     ok: bool | None = pace.exposed <= limit
-    if pace.bare <= 0 and limit == explained:  # the gradients' time alone is the communication to overlap
+    if pace.bare <= 0 and limit == explained:  # communication without compute was not measured
         ok, observed = None, f"{observed}; the time of the gradients alone is unknown"
     return compared(job, ok, observed, expected, "training.exposed-communication")
 
 
 def waves(members: Sequence[Member], pace: Pace, job: str) -> Finding:
-    """Find periodic slow steps, and the ranks with the compute that causes them."""
+    """Find periodic slow steps, and the ranks whose compute causes them."""
     slow, share = _slow_steps(pace.series)
     expected = f"fewer than {WAVES[0]} steps, or {WAVES[1]:.0%} of them, above {WAVE:g} x the median"
     used = [m.sample["utilisation"] for m in members if m.sample and m.sample.get("utilisation") is not None]
@@ -171,7 +171,7 @@ def notes(members: Sequence[Member], pace: Pace | None) -> Iterator[str]:
 
 
 def heat(members: Sequence[Member]) -> Iterator[str]:
-    """Say how warm, fast and busy the GPUs of each node were while the steps ran."""
+    """Describe temperature, clock and utilisation of each node's GPUs during the steps."""
     for node in dict.fromkeys(m.node for m in members):
         samples = [m.sample for m in members if m.node == node and m.sample is not None]
         spans = []
@@ -183,7 +183,7 @@ def heat(members: Sequence[Member]) -> Iterator[str]:
 
 
 def section(members: Sequence[Member], pace: Pace | None, asked: TrainingSection) -> RecordedTraining:
-    """Return the record's section: the job's pace next to its floor, its last steps, and each rank's medians."""
+    """Return the record's section: the job's pace and its floor, its last steps, and each rank's medians."""
     ranks = [_rank(m) for m in members]
     if pace is None:
         return {"ranks": ranks}
@@ -217,7 +217,7 @@ def _rank(member: Member) -> TrainedRank:
 
 
 def spread(series: Sequence[float]) -> float:
-    """Return how far the middle 80 % of the steps lie apart, as a share of the median."""
+    """Return the spread of the middle 80 % of the steps, as a share of the median."""
     ordered = sorted(series)
     low, high = ordered[len(ordered) // 10], ordered[-1 - len(ordered) // 10]
     return (high - low) / statistics.median(ordered)

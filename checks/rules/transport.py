@@ -1,7 +1,7 @@
 """Transport, fabric, GPUDirect, rails and ranks of the traffic between nodes, judged from job documents.
 
-Rule: the whole job is judged, channel by channel and in both directions. One rank on sockets hides behind fifteen good
-banners; a log that shows nothing is an error, never a pass.
+Rule: the whole job is judged, for each channel and in both directions. One rank on sockets is easily missed among
+fifteen good banners; a log without transport lines is an error, never a pass.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _fault_findings(
     finding: Callable[[JobDocument, FoundFault], tuple[str, str]],
     otherwise: Callable[[str, JobDocument], Iterable[Finding]],
 ) -> Iterator[Finding]:
-    """Report these faults of the jobs, each once for several collectives; ``otherwise`` mentions a job without one.
+    """Report these faults of the jobs, once for several collectives; ``otherwise``: findings for a job without one.
 
     ``finding`` returns observation and expectation.
     """
@@ -71,7 +71,7 @@ def transport_findings(
 ) -> Iterator[Finding]:
     """Judge the transport of every host pair, the analyzer's faults first, so that one cause is one finding.
 
-    Without a profile the trial requested no RDMA device: that all ranks then use sockets finds no fault.
+    Without a profile the trial requested no RDMA device: sockets on all ranks are then not a fault.
     """
     if COMMAND in analysed(jobs) and (why := unshown(trial, jobs[COMMAND])):
         yield unknown(subject_of(COMMAND), why, "channels between nodes", fault="nccl.nothing-shown")
@@ -88,7 +88,7 @@ def transport_findings(
 
 
 def _because(entry: FoundFault) -> str:
-    """Add the cause in words and, where another fault explains this one, its id."""
+    """Return the cause as text and, if another fault explains this one, its id."""
     cause, why = entry["cause"], entry["why"]
     return (f"; {cause}" if cause else "") + (f" ({why})" if why else "")
 
@@ -104,18 +104,19 @@ def _carried(job: JobDocument) -> str:
 
 
 def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]:
-    """Describe each pair's transport, and parts of the job without channel lines: a banner alone proves no use."""
+    """Describe each pair's transport, and parts of the job without channel lines: a banner alone does not prove use."""
     pairs = job["pairs"]
-    ended = job["hang"] or job["crash"]  # then nccl.completed names the cause, and what is missing follows
+    ended = job["hang"] or job["crash"]  # then nccl.completed names the cause, and missing lines are a consequence
     fault = "" if ended else "nccl.log-truncated" if job["truncated"] else "nccl.no-evidence"
     for pair in pairs:
         counts = ", ".join(f"{t} x {n}" for t, n in sorted(pair["transports"].items()))
-        # NCCL prints a channel over NVLink at its sender only (transport/p2p.cc); those of a network at both ends.
+        # For a channel over NVLink only its sender prints a line (transport/p2p.cc); for a network both ends do.
         whole = pair["direction"] == "both" or set(pair["transports"]) == {"mnnvl"}
         subject = by_node(trial, f"{pair['src']} -> {pair['dst']}") + f" ({name})"
         shown = counts if whole else f"{counts}, as one of the two ends shows ({pair['direction']})"
         yield proven(subject, whole, shown, "no socket, seen by both ends", fault=fault)
-    # 'connected': the ranks with a channel line of any kind. A log cut before them shows a rank, not its transport.
+    # 'connected': the ranks with a channel line of any kind. A log that ends before these lines does not show the
+    # transport.
     connected = sum(len(host["connected"]) for host in job["hosts"])
     if not pairs:
         yield unknown(subject_of(name), _unseen(job, fault), "channels between nodes", fault=fault)
@@ -127,10 +128,10 @@ def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]
 
 
 def _cut(job: JobDocument) -> str:
-    """Explain how NCCL's log was truncated although the collective ended; '' if it was not.
+    """Explain how NCCL's log was truncated although the collective completed; '' if it was not.
 
-    What is missing may be a socket, and a rail that is missing in half a log is not missing in the node. A table that
-    is cut does not describe that: nccl.completed mentions it.
+    The missing part may contain a socket, and a rail missing in half a log is not missing in the node. A truncated
+    table is reported by nccl.completed instead.
     """
     if not job["truncated"] or not all(t["complete"] for t in job["tables"]):
         return ""
@@ -139,7 +140,7 @@ def _cut(job: JobDocument) -> str:
 
 
 def _unseen(job: JobDocument, fault: str) -> str:
-    """Describe missing parts of the log, by the analyzer's text if any, and the setting for the next one."""
+    """Describe missing parts of the log, by the analyzer's text if any, and the setting for the next run."""
     kind = job["inter_node_transport"]
     if kind == "none":
         return "nothing crossed nodes: the log is of one node"
@@ -152,7 +153,7 @@ def _unseen(job: JobDocument, fault: str) -> str:
 
 
 def fabric_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], kind: str) -> Iterator[Finding]:
-    """Compare the transport with the fabric that was paid for."""
+    """Compare the transport with the fabric that the profile requires."""
     expected = f"{kind} (profile, fabric.kind)"
 
     def right(name: str, job: JobDocument) -> Iterator[Finding]:
@@ -163,7 +164,7 @@ def fabric_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], 
 
 
 def gdr_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> Iterator[Finding]:
-    """Judge GPUDirect RDMA of every host pair; not shown is not reported."""
+    """Judge GPUDirect RDMA of every host pair; without a line about it the result is undetermined."""
 
     def bad(_: JobDocument, entry: FoundFault) -> tuple[str, str]:
         state = "not used" if entry["fault"] == "nccl.gdr-off" else "used on some channels only"
@@ -178,14 +179,14 @@ def gdr_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> 
 
 
 def rail_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], expected: int) -> Iterator[Finding]:
-    """Count the rails that each host used in any collective, by channel lines: a banner only lists found devices."""
+    """Count the rails that each host used in any collective, by channel lines: a banner lists all found devices."""
     hosts: dict[str, list[Host]] = {}
     filters: set[str] = set()
     for job in analysed(jobs).values():
         values = job["env"].get("NCCL_IB_HCA", [])
         filters.update([values] if isinstance(values, str) else values)
         for host in job["hosts"]:
-            if host["name"]:  # lines without a host: their channels are counted under those that have one
+            if host["name"]:  # channels of lines without a host are counted under named hosts
                 hosts.setdefault(host["name"], []).append(host)
     if not hosts:
         yield unknown("job", "the log shows no devices", fault="nccl.no-evidence")
@@ -212,7 +213,7 @@ def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> It
     for name, job in analysed(jobs).items():
         size = (job["ranks"], job["nodes"])
         ok = None if None in size else size == (ranks, spec.nodes)
-        if name == COMMAND and not ok:  # it decides its number of ranks; the remaining GPUs were not tried
+        if name == COMMAND and not ok:  # the user's program decides its number of ranks; other GPUs were not tried
             ok = None
         observed = f"{size[0]} ranks on {size[1]} nodes"
         yield compared(subject_of(name), ok, observed, f"{ranks} ranks on {spec.nodes} nodes", "nccl.ranks-missing")

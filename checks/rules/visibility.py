@@ -1,4 +1,4 @@
-"""Ends a check early if its subject cannot be read for lack of permission, or an autoscaler has yet to create it."""
+"""Early ends of a check: its subject cannot be read, or an autoscaler has yet to create it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def skip_on_demand(evidence: Evidence, nodes: int, spec: TrialSpec, launch: Laun
 
 
 def require_listed(evidence: Evidence, listing: Listing, what: str) -> Listing:
-    """Return the listing; end the check as unknown where our rights did not show it to us."""
+    """Return the listing; end the check as unknown if the account's permissions do not cover it."""
     if listing.hidden:
         evidence.unknown(f"{what} cannot be read: {listing.hidden}. {ADVICE}")
     return listing

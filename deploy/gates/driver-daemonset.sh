@@ -1,16 +1,16 @@
 #!/bin/sh
-# Upgrade a driver that a DaemonSet of your own installs, node by node.
+# Upgrade a driver that your own DaemonSet installs, node by node.
 #
 #   PROFILE=profile.yaml IMAGE=registry.example/driver:590.10 driver-daemonset.sh gpu-node-0 gpu-node-1 ...
 #
-# Its update strategy must be OnDelete: a rolling update would not wait for any trial. Two known-good nodes that are not
-# among those named are labelled: kubectl label node NODE seatrial/known-good=true
+# Its update strategy must be OnDelete: a rolling update would not wait for a trial. Label two known-good nodes that are
+# not in the list: kubectl label node NODE seatrial/known-good=true
 : "${IMAGE:?the image of the new driver}"
 NAMESPACE=${NAMESPACE:-gpu-operator}
 DAEMONSET=${DAEMONSET:-nvidia-driver-daemonset}
 CONTAINER=${CONTAINER:-nvidia-driver-daemonset}
 
-renew() { # NODE: its driver pod is made anew
+renew() { # NODE: recreate its driver pod
   pods=$(kubectl -n "$NAMESPACE" get pod --selector "$SELECTOR" --field-selector "spec.nodeName=$1" -o name) &&
     [ -n "$pods" ] && kubectl -n "$NAMESPACE" delete --wait --timeout=10m $pods && settled "$1" "$NAMESPACE" "$SELECTOR"
 }

@@ -1,17 +1,17 @@
 #!/bin/sh
-# Upgrade NVIDIA's GPU Operator node by node; each node is on trial before the next one is touched.
+# Upgrade NVIDIA's GPU Operator node by node; each node is tried before the next one is changed.
 #
 #   PROFILE=profile.yaml VERSION=v25.10.1 gpu-operator.sh gpu-node-0 gpu-node-1 ...
 #
-# The operator must not upgrade on its own. Once, beforehand (Helm values of the chart, see its documentation):
+# The operator must not upgrade by itself. Set once, in advance (Helm values of the chart, see its documentation):
 #   driver.upgradePolicy.autoUpgrade=false   daemonsets.updateStrategy=OnDelete
-# Then helm upgrade changes the DaemonSets, and a node follows when its pods are deleted. Two known-good nodes that are
-# not among those named are labelled: kubectl label node NODE seatrial/known-good=true
+# Then helm upgrade changes the DaemonSets, and a node is upgraded when its pods are deleted. Label two known-good nodes
+# that are not in the list: kubectl label node NODE seatrial/known-good=true
 : "${VERSION:?the version of the chart to upgrade to}"
 NAMESPACE=${NAMESPACE:-gpu-operator}
 RELEASE=${RELEASE:-gpu-operator}
 
-renew() { # NODE: its GPU pods are made anew by their DaemonSets; the validator is Ready when driver and plugin work
+renew() { # NODE: let the DaemonSets recreate its GPU pods; the validator is Ready when driver and plugin work
   kubectl -n "$NAMESPACE" delete pod --field-selector "spec.nodeName=$1" --wait --timeout=10m &&
     settled "$1" "$NAMESPACE" "${VALIDATOR:-app=nvidia-operator-validator}"
 }

@@ -8,7 +8,7 @@ version=$(basename "$wheel" | cut -d - -f 2)
 packed=$(mktemp -d)
 trap 'rm -rf "$packed"' EXIT
 cp "$here/kubectl-seatrial" "$wheel" "$packed/"
-for licence in "$here"/../../LICENSE*; do # krew asks for it; the owner has yet to choose one
+for licence in "$here"/../../LICENSE*; do # krew requires it; the owner has yet to choose one
     [ -e "$licence" ] && cp "$licence" "$packed/"
 done
 tar -czf "$dist/seatrial-krew.tar.gz" --sort=name --owner=0 --group=0 --mtime=@0 -C "$packed" .

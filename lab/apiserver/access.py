@@ -1,6 +1,6 @@
 """Authentication and authorization: bearer tokens, client certificates, impersonation, RBAC on the stored roles.
 
-Texts follow the API server's: "User "x" cannot list resource "pods" in API group "" in the namespace "y"".
+Messages are those of the API server: "User "x" cannot list resource "pods" in API group "" in the namespace "y"".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class User:
     extra: Mapping[str, list[str]] = field(default_factory=dict)
 
     def info(self) -> Object:
-        """Return it as `status.userInfo` of a review."""
+        """Return the user as `status.userInfo` of a review."""
         parts = {"username": self.name, "uid": self.uid, "groups": list(self.groups), "extra": dict(self.extra)}
         return {key: value for key, value in parts.items() if value}
 
@@ -42,7 +42,7 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """The request: a verb on a resource, or on another path."""
+    """The attributes of a request: a verb on a resource, or on another path."""
 
     verb: str
     group: str = ""
@@ -53,7 +53,7 @@ class Attributes:
     path: str = ""  # set for non-resource requests only
 
     def sentence(self, user: str) -> str:
-        """Say who cannot do what where."""
+        """Describe who cannot do what, and where."""
         if self.path:
             return f'User "{user}" cannot {self.verb} path "{self.path}"'
         resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
@@ -61,7 +61,7 @@ class Attributes:
         return f'User "{user}" cannot {self.verb} resource "{resource}" in API group "{self.group}" {where}'
 
     def refusal(self, user: str, reason: str = "") -> ApiError:
-        """Return the 403 for this."""
+        """Return the 403 for these attributes."""
         text = self.sentence(user) + (f": {reason}" if reason else "")
         if self.path:
             return ApiError(403, "Forbidden", f"forbidden: {text}", {})
@@ -77,7 +77,7 @@ def unauthorized() -> ApiError:
 
 
 def service_account(namespace: str, name: str, uid: str = "", extra: Mapping[str, list[str]] | None = None) -> User:
-    """Return the user that a service account is."""
+    """Return the user of a service account."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
     return User(f"system:serviceaccount:{namespace}:{name}", groups, uid, extra or {})
 
@@ -85,7 +85,7 @@ def service_account(namespace: str, name: str, uid: str = "", extra: Mapping[str
 def authenticate(
     store: Store, authority: Authority, authorization: str, certificate: Mapping[str, Any] | None, der: bytes | None
 ) -> User:
-    """Return who the credentials belong to; 401 for a token that is not ours."""
+    """Return the user of the credentials; 401 for an unknown token."""
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() == "bearer" and token:
         return by_token(store, authority, token.strip())
@@ -95,7 +95,7 @@ def authenticate(
 
 
 def by_token(store: Store, authority: Authority, token: str, audiences: Sequence[str] = (ISSUER,)) -> User:
-    """Return the owner of a bearer token; 401 without one, or if it is for other audiences."""
+    """Return the user of a bearer token; 401 if it is unknown, or for other audiences."""
     if token in authority.static:
         name, groups = authority.static[token]
         return User(name, (*groups, "system:authenticated"))
@@ -111,7 +111,7 @@ def by_token(store: Store, authority: Authority, token: str, audiences: Sequence
     if "pod" in bound:
         pod = store.get("pods", namespace, bound["pod"]["name"])
         if pod is None or pod["metadata"]["uid"] != bound["pod"]["uid"]:
-            raise unauthorized()  # a token ends with the pod to which it is bound
+            raise unauthorized()  # a token expires with the pod to which it is bound
         extra["authentication.kubernetes.io/pod-name"] = [bound["pod"]["name"]]
         extra["authentication.kubernetes.io/pod-uid"] = [bound["pod"]["uid"]]
     return service_account(namespace, account["name"], account["uid"], extra)
@@ -134,9 +134,9 @@ def _by_certificate(certificate: Mapping[str, Any], der: bytes) -> User:
 
 
 def impersonate(store: Store, user: User, headers: Mapping[str, str], groups: Sequence[str], asked: Attributes) -> User:
-    """Return who the request wants to be, if the asking user may be that.
+    """Return the impersonated user, if the requesting user may impersonate it.
 
-    The refusal names the request, not the impersonated user: constrained impersonation, as 1.36 says it.
+    The error names the request, not the impersonated user: the text of constrained impersonation in 1.36.
     """
     name = headers.get("Impersonate-User", "")
     if not name:
@@ -165,7 +165,7 @@ def impersonate(store: Store, user: User, headers: Mapping[str, str], groups: Se
 
 
 def authorize(store: Store, user: User, asked: Attributes) -> str | None:
-    """Return why it is allowed (an empty text for the superuser group), or None if nothing allows it."""
+    """Return why it is allowed (an empty text for the superuser group); None if no rule allows it."""
     if "system:masters" in user.groups:
         return ""
     for reason, rule in rules_for(store, user, asked.namespace):
@@ -175,13 +175,13 @@ def authorize(store: Store, user: User, asked: Attributes) -> str | None:
 
 
 def check(store: Store, user: User, asked: Attributes) -> None:
-    """Raise the 403 unless it is allowed."""
+    """Raise the 403 unless the request is allowed."""
     if authorize(store, user, asked) is None:
         raise asked.refusal(user.name)
 
 
 def rules_for(store: Store, user: User, namespace: str) -> Iterator[tuple[str, Object]]:
-    """Yield (why, rule) for every rule that binds the user cluster-wide or in a namespace."""
+    """Yield (reason, rule) for every rule that applies to the user cluster-wide or in a namespace."""
     for binding in store.list(f"clusterrolebindings.{RBAC}"):
         subject = _bound(binding, user, "")
         if subject:
@@ -194,7 +194,7 @@ def rules_for(store: Store, user: User, namespace: str) -> Iterator[tuple[str, O
 
 
 def _bound(binding: Object, user: User, namespace: str) -> str:
-    """Return the subject through which a binding means the user, as text; "" if it does not."""
+    """Return the subject of a binding that matches the user, as text; "" if none does."""
     for subject in binding.get("subjects") or []:
         kind, name = subject.get("kind"), subject.get("name", "")
         if kind == "User" and name == user.name:
@@ -228,7 +228,7 @@ def _any(patterns: Sequence[str], value: str) -> bool:
 
 
 def rule_allows(rule: Object, asked: Attributes) -> bool:
-    """Tell whether one PolicyRule covers a request (pkg/apis/rbac/v1 evaluation helpers)."""
+    """Return whether one PolicyRule covers a request (pkg/apis/rbac/v1 evaluation helpers)."""
     if not _any(rule.get("verbs") or (), asked.verb):
         return False
     if asked.path:

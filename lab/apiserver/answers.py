@@ -1,6 +1,6 @@
-"""Content negotiation, and the bytes of each form.
+"""Content negotiation, and the encoding of each form.
 
-Forms: plain JSON, Table (kubectl get), PartialObjectMetadata(List), and YAML. Protobuf alone is refused with 406.
+Forms: plain JSON, Table (kubectl get), PartialObjectMetadata(List), and YAML. Protobuf alone is rejected with 406.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 JSON = "application/json"
 YAML = "application/yaml"
 LARGE, PIECE = 1 << 20, 1 << 18
-"""Bytes of an answer that is written in pieces, and of a piece: one write of 81 MB over TLS costs asyncio 330 ms of CPU
-time, in pieces it costs 42 ms (benchmarks/sim_size.py), and others are served in between."""
+"""Size in bytes from which a response is written in pieces, and size of a piece. One write of 81 MB over TLS costs
+asyncio 330 ms of CPU time, pieces cost 42 ms (benchmarks/sim_size.py), and other requests are served in between."""
 META_VERSIONS = ("v1", "v1beta1")
 
 
@@ -50,7 +50,7 @@ def _clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
 
 
 def negotiate(accept: str | None, *, shapes: bool = True) -> Form:
-    """Choose a form for an Accept header; 406 when nothing that is asked for can be served."""
+    """Choose a form for an Accept header; 406 if no requested form can be served."""
     for media, pairs in _clauses(accept or "*/*"):
         requested = pairs.get("as", "")
         if media in ("*/*", "application/*"):
@@ -70,7 +70,7 @@ def negotiate(accept: str | None, *, shapes: bool = True) -> Form:
 
 
 def dumps(value: Any) -> bytes:
-    """Encode compactly."""
+    """Encode a value as compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -81,7 +81,7 @@ def respond(
     warnings: Sequence[str] = (),
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
-    """Return an answer that holds one value."""
+    """Return a response with one value."""
     if form.media == YAML:
         body = yaml.safe_dump(value, sort_keys=False, allow_unicode=True).encode()
     else:
@@ -96,7 +96,7 @@ def raw(
     warnings: Sequence[str] = (),
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
-    """Return an answer with ready bytes."""
+    """Return a response with encoded bytes."""
     response = web.Response(status=code, body=body, headers={"Content-Type": form.content_type, **(headers or {})})
     response.headers["Cache-Control"] = "no-cache, private"
     for text in dict.fromkeys(warnings):
@@ -106,7 +106,7 @@ def raw(
 
 
 async def whole(request: web.BaseRequest, parts: list[bytes], form: Form) -> web.StreamResponse:
-    """Return an answer of many parts; a large one is written piece by piece, so that it is never copied as a whole."""
+    """Return a response of many parts; a large one is written in pieces, so that it is never copied as a whole."""
     size = sum(map(len, parts))
     if size < LARGE:
         return raw(b"".join(parts), form)
@@ -129,7 +129,7 @@ async def whole(request: web.BaseRequest, parts: list[bytes], form: Form) -> web
 
 
 def refuse(error: ApiError) -> web.Response:
-    """Return the Status of a refusal; a 429 says when to come back."""
+    """Return the response with an error's Status; a 429 has a Retry-After header."""
     headers = {}
     if error.details.get("retryAfterSeconds"):
         headers["Retry-After"] = str(error.details["retryAfterSeconds"])
@@ -143,5 +143,5 @@ def text(body: str, code: int = 200) -> web.Response:
 
 
 def page_not_found() -> web.Response:
-    """Return what the server says where it serves nothing at all."""
+    """Return the response for a path that the server does not serve."""
     return text("404 page not found\n", 404)

@@ -1,4 +1,4 @@
-"""Server-side apply: merge by type, conflicts between managers, removal of what is left out.
+"""Server-side apply: merge by type, conflicts between managers, removal of fields that are left out.
 
 Follows sigs.k8s.io/structured-merge-diff `merge.Updater.Apply` and its conflict texts.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def apply(store: Store, kind: Kind, applied: Object, subresource: str, request: Request) -> tuple[Object, bool]:
-    """Apply a configuration; returns (the object, whether it was created)."""
+    """Apply a configuration; return (the object, whether it was created)."""
     meta = applied["metadata"]
     meta.pop("managedFields", None)
     old = store.get(kind.key, meta.get("namespace", ""), meta["name"])
@@ -74,7 +74,7 @@ def _merge(live: Any, applied: Any, known: Field) -> Any:
 
 
 def _settle(owned: dict[Manager, Paths], live: Object, merged: Object, known: Field, *, force: bool) -> None:
-    """Find fields that others own and this apply changes: refuse, or take them by force."""
+    """Find changed fields that other managers own: raise a conflict, or take the fields over by force."""
     changed = {path for what, path in fieldsets.compare(live, merged, known) if what != "removed"}
     conflicts: list[tuple[Manager, Path]] = []
     for who, paths in owned.items():
@@ -111,7 +111,7 @@ def _conflict(conflicts: list[tuple[Manager, Path]]) -> ApiError:
 
 
 def shown(path: Path) -> str:
-    """Write a path as conflict texts do: .spec.containers[name="c"].image."""
+    """Format a path as in conflict texts: .spec.containers[name="c"].image."""
     text = ""
     for element in path:
         kind, _, rest = element.partition(":")
@@ -125,7 +125,7 @@ def shown(path: Path) -> str:
 
 
 def _remove(obj: Any, path: Path, known: Field) -> None:
-    """Remove one field; a map or struct that it leaves empty goes with it."""
+    """Remove one field, and its map or struct if that becomes empty."""
     element, rest = path[0], path[1:]
     if element.startswith("f:"):
         key = element[2:]

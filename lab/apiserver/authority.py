@@ -1,6 +1,6 @@
-"""The cluster's certificate authority, its server certificate, and the tokens it signs.
+"""The cluster's certificate authority, its server certificate, and the tokens that it signs.
 
-Everything is made at start and lives in memory; keys are P-256, which costs a millisecond where RSA costs a second.
+Everything is created at start and kept in memory; keys are P-256, which take a millisecond where RSA takes a second.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _unb64(text: str) -> bytes:
 
 @dataclass(slots=True)
 class Authority:
-    """The cluster's keys; `ca_pem` is what goes into kubeconfigs and kube-root-ca.crt."""
+    """The cluster's keys; `ca_pem` is the CA certificate for kubeconfigs and kube-root-ca.crt."""
 
     clock: Callable[[], float]
     ca_key: ec.EllipticCurvePrivateKey
@@ -54,7 +54,7 @@ class Authority:
 
     @classmethod
     def create(cls, clock: Callable[[], float]) -> Authority:
-        """Make a new authority."""
+        """Create a new authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
         builder = _builder(name, name, key.public_key()).add_extension(
@@ -84,7 +84,7 @@ class Authority:
     def certificate(
         self, common_name: str, organizations: Sequence[str] = (), hosts: Sequence[str] = ()
     ) -> tuple[str, str]:
-        """Return (certificate, key) in PEM: of a server where hosts are given, else of a client."""
+        """Return (certificate, key) in PEM: for a server if hosts are given, else for a client."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name(
             [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in organizations]
@@ -105,7 +105,7 @@ class Authority:
         return certificate.public_bytes(serialization.Encoding.PEM).decode(), _private_pem(key)
 
     def server_context(self, hosts: Sequence[str]) -> ssl.SSLContext:
-        """Return the TLS side of a server: its certificate, and client certificates of this authority welcome."""
+        """Return a server's TLS context: its certificate, and client certificates of this authority accepted."""
         certificate, key = self.certificate("kube-apiserver", (), hosts)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = ssl.CERT_OPTIONAL
@@ -122,7 +122,7 @@ class Authority:
     # -- tokens
 
     def static_token(self, user: str, groups: Sequence[str] = ()) -> str:
-        """Return a new bearer token of a user that has no object (an administrator)."""
+        """Return a new bearer token for a user without an object (an administrator)."""
         token = secrets.token_urlsafe(32)
         self.static[token] = (user, tuple(groups))
         return token

@@ -1,4 +1,4 @@
-"""The client's body: read within the limit, decoded from JSON or YAML, checked for its kind."""
+"""Request bodies: read within the limit, decoded from JSON or YAML, checked for their kind."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from .schema.values import Object
 
 LIMIT = 3 * 1024 * 1024  # MaxRequestBodyBytes of the API server
-BODY: Any = web.RequestKey("sim.body", bytes) if hasattr(web, "RequestKey") else "sim.body"  # 3.14 warns of text
+BODY: Any = web.RequestKey("sim.body", bytes) if hasattr(web, "RequestKey") else "sim.body"  # 3.14 warns about text
 YAML_TYPES = ("application/yaml", "application/apply-patch+yaml", "text/yaml", "application/x-yaml")
 
 
 async def read(request: web.BaseRequest) -> bytes:
-    """Read the body, which may be asked for again; 413 beyond the limit."""
+    """Read the body, which may be requested again; 413 above the limit."""
     cached: bytes | None = request.get(BODY)
     if cached is not None:
         return cached
@@ -48,7 +48,7 @@ def _unsupported(media: str) -> ApiError:
 
 
 class _Pairs(dict[str, Any]):
-    """An object of a body; it remembers the names that were given twice."""
+    """A decoded JSON object that remembers duplicate keys."""
 
     twice: tuple[str, ...] = ()
 
@@ -64,7 +64,7 @@ class _Pairs(dict[str, Any]):
 
 
 def duplicates(value: Any, path: str = "") -> list[str]:
-    """Return a complaint for every field that a JSON body holds twice."""
+    """Return a message for every duplicate field in a JSON body."""
     errors: list[str] = []
     if isinstance(value, dict):
         prefix = f"{path}." if path else ""
@@ -79,7 +79,7 @@ def duplicates(value: Any, path: str = "") -> list[str]:
 
 
 def decode(raw: bytes, media: str) -> Any:
-    """Decode JSON, YAML or protobuf; 400 for any other text, 415 for another media type."""
+    """Decode JSON, YAML or protobuf; 400 for invalid text, 415 for another media type."""
     if media == protobuf.MEDIA:
         return protobuf.decode(raw)
     if media in ("", "application/json", "*/*"):
@@ -96,7 +96,7 @@ def decode(raw: bytes, media: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: timestamps stay text."""
+    """A YAML loader as in Kubernetes: timestamps stay text."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -116,7 +116,7 @@ def mapping(raw: bytes, media: str) -> Object:
 
 
 def of_kind(body: Object, kind: Kind) -> Object:
-    """Check that a body is of the kind that the path takes; missing apiVersion and kind are implied."""
+    """Check that a body has the kind of the path; missing apiVersion and kind are implied."""
     version, name = body.get("apiVersion") or kind.api_version, body.get("kind") or kind.kind
     if (version, name) != (kind.api_version, kind.kind):
         if kind.custom and version == kind.api_version:

@@ -1,4 +1,4 @@
-"""One request: store, route, user and query, and what it makes of bodies and answers."""
+"""One request: store, route, user and query, and the decoding of bodies and encoding of responses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """One request on its way: everything a verb needs to know."""
+    """One request: all data that a verb needs."""
 
     def __init__(self, store: Store, request: web.BaseRequest, route: Route, kind: Kind, user: User) -> None:
         self.store = store
@@ -37,7 +37,7 @@ class Call:
 
     @property
     def namespace(self) -> str | None:
-        """The namespace to look in: None for all."""
+        """The namespace of the request: None for all."""
         if not self.kind.namespaced:
             return ""
         return self.route.namespace or None
@@ -61,7 +61,7 @@ class Call:
         return not_found(self.kind.plural, self.kind.group, self.route.name)
 
     def existing(self) -> Object | None:
-        """Return the object of this call, if there is one."""
+        """Return the object of this call; None if it does not exist."""
         return self.store.get(self.kind.key, self.namespace, self.route.name)
 
     def current(self) -> Object:
@@ -72,7 +72,7 @@ class Call:
         return obj
 
     def decoded(self, body: Object, options_kind: str, *, applied: bool = False) -> Object:
-        """Return what the server makes of a body: known fields only; complains as fieldValidation says."""
+        """Decode a body to the server's form, with known fields only; report unknown ones by fieldValidation."""
         how = field_validation(self.query, options_kind)
         if self.kind.custom:
             obj, unknown = custom.prune(self.kind, body)
@@ -92,7 +92,7 @@ class Call:
         return versions.stored(self.kind, obj)
 
     def _undeclared(self, body: Object, unknown: list[str]) -> ApiError:
-        """Return the refusal of an applied configuration with unknown fields (structured-merge-diff's words)."""
+        """Return the error for an applied configuration with unknown fields (text of structured-merge-diff)."""
         texts = [f".{path}: field not declared in schema" for path in unknown]
         listed = texts[0] if len(texts) == 1 else "errors:" + "".join(f"\n  {text}" for text in texts)
         name = (body.get("metadata") or {}).get("name", "")
@@ -101,7 +101,7 @@ class Call:
         return ApiError(500, "", f"failed to create typed patch object ({place}): {listed}")
 
     def answer(self, obj: Object, code: int = 200) -> web.Response:
-        """Return one object in the form that the client wants."""
+        """Return one object in the requested form."""
         form = self.form()
         obj = versions.served(self.kind, obj)
         if form.shape == "Table":

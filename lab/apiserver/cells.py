@@ -1,4 +1,4 @@
-"""Cells of tables: columns, durations, ages, label pairs and selectors, as kubectl's users know them."""
+"""Cells of tables: columns, durations, ages, label pairs and selectors, as kubectl prints them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NONE = "<none>"
 HOUR, DAY = 3600, 86400
-# Up to how many seconds, which unit, and which smaller unit next to it.
+# Limit in seconds, unit, and the smaller unit printed with it.
 STEPS = (
     (120, "s", 1, "", 1),
     (600, "m", 60, "s", 1),
@@ -51,7 +51,7 @@ def layout(names: str, wide: str = "") -> list[Column]:
 
 
 def duration(seconds: float) -> str:
-    """Write a duration as k8s.io/apimachinery duration.HumanDuration does."""
+    """Format a duration as k8s.io/apimachinery duration.HumanDuration does."""
     if seconds < -1:
         return "<invalid>"
     total = max(int(seconds), 0)
@@ -63,12 +63,12 @@ def duration(seconds: float) -> str:
 
 
 def age(stamp: str | None, now: float) -> str:
-    """Return how long ago a time was."""
+    """Format the time since a time."""
     return duration(now - epoch(stamp)) if stamp else "<unknown>"
 
 
 def age_of(obj: Object, now: float) -> str:
-    """Return how old an object is."""
+    """Format the age of an object."""
     return age(obj["metadata"].get("creationTimestamp"), now)
 
 
@@ -78,12 +78,12 @@ def name_of(obj: Object) -> str:
 
 
 def pairs(given: Object | None) -> str:
-    """Write labels as k=v,k=v."""
+    """Format labels as k=v,k=v."""
     return ",".join(f"{key}={value}" for key, value in sorted((given or {}).items())) or NONE
 
 
 def selector(given: Object | None) -> str:
-    """Write a LabelSelector as text."""
+    """Format a LabelSelector as text."""
     if given is None:
         return NONE
     parts = [f"{key}={value}" for key, value in sorted((given.get("matchLabels") or {}).items())]
@@ -112,13 +112,13 @@ def template(obj: Object) -> Object:
 
 
 def stamped(obj: Object, now: float) -> list[Any]:
-    """Print a name and when it was created."""
+    """Format a name and its creation time."""
     del now
     return [name_of(obj), obj["metadata"].get("creationTimestamp", "")]
 
 
 def simple(*paths: str) -> Cells:
-    """Return a function that prints the values at some paths."""
+    """Return a function that formats the values at some paths."""
 
     def cells(obj: Object, now: float) -> list[Any]:
         row: list[Any] = [name_of(obj)]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def node(obj: Object, now: float) -> list[Any]:
-    """Print a row of nodes."""
+    """Format a table row of nodes."""
     status, labels = obj.get("status", {}), obj["metadata"].get("labels") or {}
     states = [
         "Ready" if c["status"] == "True" else "NotReady" for c in status.get("conditions") or [] if c["type"] == "Ready"
@@ -37,12 +37,12 @@ def node(obj: Object, now: float) -> list[Any]:
 
 
 def namespace(obj: Object, now: float) -> list[Any]:
-    """Print a row of namespaces."""
+    """Format a table row of namespaces."""
     return [name_of(obj), obj.get("status", {}).get("phase", ""), age_of(obj, now)]
 
 
 def event(obj: Object, now: float) -> list[Any]:
-    """Print a row of events."""
+    """Format a table row of events."""
     about, source = obj.get("involvedObject", {}), obj.get("source", {})
     first = obj.get("firstTimestamp") or obj.get("eventTime")
     series = obj.get("series") or {}
@@ -69,22 +69,22 @@ def event(obj: Object, now: float) -> list[Any]:
 
 
 def config_map(obj: Object, now: float) -> list[Any]:
-    """Print a row of config maps."""
+    """Format a table row of config maps."""
     return [name_of(obj), len(obj.get("data") or {}) + len(obj.get("binaryData") or {}), age_of(obj, now)]
 
 
 def secret(obj: Object, now: float) -> list[Any]:
-    """Print a row of secrets."""
+    """Format a table row of secrets."""
     return [name_of(obj), obj.get("type", ""), len(obj.get("data") or {}), age_of(obj, now)]
 
 
 def service_account(obj: Object, now: float) -> list[Any]:
-    """Print a row of service accounts."""
+    """Format a table row of service accounts."""
     return [name_of(obj), len(obj.get("secrets") or []), age_of(obj, now)]
 
 
 def quota(obj: Object, now: float) -> list[Any]:
-    """Print a row of quotas."""
+    """Format a table row of quotas."""
     hard, used = obj.get("status", {}).get("hard") or {}, obj.get("status", {}).get("used") or {}
     shown = {name: f"{name}: {used.get(name, '0')}/{amount}" for name, amount in sorted(hard.items())}
     limits = [text for name, text in shown.items() if name.startswith("limits.")]
@@ -93,7 +93,7 @@ def quota(obj: Object, now: float) -> list[Any]:
 
 
 def binding(obj: Object, now: float) -> list[Any]:
-    """Print a row of bindings."""
+    """Format a table row of bindings."""
     reference = obj.get("roleRef", {})
     by_kind: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
     for subject in obj.get("subjects") or []:
@@ -106,13 +106,13 @@ def binding(obj: Object, now: float) -> list[Any]:
 
 
 def priority_class(obj: Object, now: float) -> list[Any]:
-    """Print a row of priority classes."""
+    """Format a table row of priority classes."""
     policy = obj.get("preemptionPolicy", "PreemptLowerPriority")
     return [name_of(obj), obj.get("value", 0), bool(obj.get("globalDefault", False)), age_of(obj, now), policy]
 
 
 def budget(obj: Object, now: float) -> list[Any]:
-    """Print a row of budgets."""
+    """Format a table row of budgets."""
     spec = obj.get("spec", {})
     low, high = spec.get("minAvailable"), spec.get("maxUnavailable")
     shown = ["N/A" if amount is None else str(amount) for amount in (low, high)]

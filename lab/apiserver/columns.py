@@ -1,6 +1,6 @@
 """The table columns of each kind, as kubectl get prints them.
 
-As k8s.io/kubernetes pkg/printers/internalversion prints them: names, order, priorities (1 is `-o wide`).
+Names, order and priorities (1 is `-o wide`) follow k8s.io/kubernetes pkg/printers/internalversion.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ PRESERVE = "x-kubernetes-preserve-unknown-fields"
 
 
 def prune(kind: Kind, body: Object) -> tuple[Object, list[str]]:
-    """Return (the object without fields that its schema does not know, the paths of those fields)."""
+    """Return (the object without fields that its schema does not define, the paths of those fields)."""
     unknown: list[str] = []
     schema = kind.schema or {PRESERVE: True}
     pruned = {key: clone(value) for key, value in body.items() if key in ENVELOPE}

@@ -20,7 +20,7 @@ JOB_WARNING = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or "
     "set propagationPolicy=Orphan to suppress this warning"
 )
-# Kinds with a deletion that always answers with the object (their REST storage has ReturnDeletedObject set).
+# Kinds whose deletion always returns the object (their REST storage has ReturnDeletedObject set).
 RETURNS_OBJECT = frozenset(
     {
         "pods",

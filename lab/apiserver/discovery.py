@@ -1,6 +1,6 @@
 """Discovery: /api, /apis and the resource lists, plain and aggregated, and /version.
 
-kubectl and client-go ask for the aggregated form (apidiscovery.k8s.io), older clients read group by group.
+kubectl and client-go request the aggregated form (apidiscovery.k8s.io), older clients each group separately.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _subresource(kind: Kind, sub: Subresource) -> dict[str, Any]:
 
 
 def wants_aggregated(accept: str) -> str:
-    """Return the version of aggregated discovery that an Accept header asks for first, or ""."""
+    """Return the version of aggregated discovery that an Accept header lists first, or ""."""
     for clause in accept.split(","):
         parameters = {word.strip() for word in clause.split(";")}
         if "as=APIGroupDiscoveryList" in parameters and "g=apidiscovery.k8s.io" in parameters:

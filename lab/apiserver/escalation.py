@@ -1,6 +1,7 @@
-"""Privilege escalation: a user grants only rights that he has himself, unless he may `escalate` or `bind`.
+"""Privilege escalation: a user may only grant permissions of their own, except with `escalate` or `bind`.
 
-The check of pkg/registry/rbac: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping
+The check of pkg/registry/rbac:
+https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ BINDINGS = (f"rolebindings.{GROUP}", f"clusterrolebindings.{GROUP}")
 
 
 def guard(call: Call, obj: Object) -> None:
-    """Raise the 403 where a role or a binding would grant what its author lacks."""
+    """Raise the 403 if a role or a binding would grant a permission that its author lacks."""
     if call.kind.key not in (*ROLES, *BINDINGS):
         return
     old = call.existing() if call.route.name else None
@@ -57,7 +58,7 @@ def _referenced(call: Call, reference: Object) -> tuple[str, str, list[Object]]:
 
 
 def _single(rule: Object) -> Iterator[Object]:
-    """Yield rules of one verb, one resource and one group each."""
+    """Split rules into one verb, one resource and one group each."""
     for verb in rule.get("verbs") or []:
         for url in rule.get("nonResourceURLs") or []:
             yield {"verbs": [verb], "nonResourceURLs": [url]}
@@ -85,7 +86,7 @@ def _covers(own: Object, sub: Object) -> bool:
 
 
 def _listed(missing: list[Object]) -> str:
-    """Return the rules as text, verbs of the same resource together."""
+    """Format the rules as text, with the verbs of one resource together."""
     merged: dict[str, list[str]] = {}
     for rule in missing:
         shown = [

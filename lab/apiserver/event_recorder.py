@@ -1,4 +1,4 @@
-"""Events as components record them: the same event again raises the count of the first."""
+"""Events as components record them: a repeated event increments the count of the first one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_REMEMBERED = 4096  # like the cache of client-go's event correlator
 
 
 class EventRecorder:
-    """Records core/v1 Events in one store."""
+    """The recorder of core/v1 Events in one store."""
 
     def __init__(self, store: Objects) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class EventRecorder:
         host: str = "",
         field_path: str = "",
     ) -> Object | None:
-        """Record an Event about an object; None where the namespace takes no objects any more."""
+        """Record an Event about an object; None if the namespace is terminating."""
         store, meta = self._store, involved.get("metadata", {})
         namespace = meta.get("namespace") or "default"
         identity = (namespace, meta.get("uid", ""), meta.get("name", ""), type, reason, message, component, field_path)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def service(obj: Object, now: float) -> list[Any]:
-    """Print a row of services."""
+    """Format a table row of services."""
     spec = obj["spec"]
     outside = ",".join(spec.get("externalIPs") or [])
     if spec.get("type") == "ExternalName":
@@ -43,7 +43,7 @@ def _ports(ports: Any) -> str:
 
 
 def endpoints(obj: Object, now: float) -> list[Any]:
-    """Print a row of Endpoints."""
+    """Format a table row of Endpoints."""
     entries: list[str] = []
     for subset in obj.get("subsets") or []:
         addresses = [a["ip"] for a in subset.get("addresses") or []]
@@ -54,7 +54,7 @@ def endpoints(obj: Object, now: float) -> list[Any]:
 
 
 def endpoint_slice(obj: Object, now: float) -> list[Any]:
-    """Print a row of endpoint slices."""
+    """Format a table row of endpoint slices."""
     ports = [str(port.get("port", "*")) for port in obj.get("ports") or []]
     addresses = [address for endpoint in obj.get("endpoints") or [] for address in endpoint.get("addresses") or []]
     shown = [
@@ -65,5 +65,5 @@ def endpoint_slice(obj: Object, now: float) -> list[Any]:
 
 
 def network_policy(obj: Object, now: float) -> list[Any]:
-    """Print a row of network policies."""
+    """Format a table row of network policies."""
     return [name_of(obj), selector(obj["spec"].get("podSelector")), age_of(obj, now)]

@@ -1,7 +1,7 @@
 """OpenAPI v3 documents for tools, one for each group and version.
 
-kubectl reads them for `explain` and to learn that the server validates fields. They are made from types.json, and from
-the schemas of custom kinds; descriptions are left out.
+kubectl reads them for `explain`, and as a sign that the server validates fields. They are generated from types.json,
+and from the schemas of custom kinds; descriptions are left out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLLECTION = {"list": ("get", "list"), "create": ("post", "post"), "deletecollec
 
 
 def index(kinds: Kinds) -> Schema:
-    """Return the body of /openapi/v3: where the documents are."""
+    """Return the body of /openapi/v3: the paths of the documents."""
     paths = {}
     for group, versions in kinds.groups().items():
         for version in versions:

@@ -1,6 +1,6 @@
 """Options of the query and the options body: dry run, field validation, pagination, deletion options.
 
-A value that is not a number or no member of its enum is refused as the API server refuses it.
+Invalid numbers and enum values are rejected as by the API server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLICIES = ("Foreground", "Background", "Orphan")
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:
-    """Read an integer parameter; 400 for any other text."""
+    """Parse an integer parameter; 400 for any other text."""
     text = query.get(name)
     if text is None or text == "":
         return None
@@ -35,7 +35,7 @@ def number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def dry_run(values: list[str], options_kind: str) -> bool:
-    """Tell whether dryRun=All is given; 422 for any other value."""
+    """Return whether dryRun=All is given; 422 for any other value."""
     if any(value != "All" for value in values):
         raise invalid(options_kind, "meta.k8s.io", "", [unsupported("dryRun", values, ["All"])])
     return bool(values)
@@ -56,8 +56,8 @@ class ListOptions:
     label_selector: str
     field_selector: str
     limit: int
-    start: str  # the key after which the page begins
-    revision: int | None  # of the snapshot that a continue token is pinned to, or that is asked for exactly
+    start: str  # the key after which the page starts
+    revision: int | None  # of the snapshot to which a continue token is pinned, or that is requested exactly
     resource_version: str
     match: str
     timeout_s: int | None
@@ -66,7 +66,7 @@ class ListOptions:
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> ListOptions:
-        """Read the query of a list or a watch."""
+        """Parse the query of a list or a watch."""
         token = query.get("continue", "")
         version = query.get("resourceVersion", "")
         if version:
@@ -110,7 +110,7 @@ def _initial_events(query: Mapping[str, str], match: str) -> None:
 
 
 def make_token(revision: int, start: str) -> str:
-    """Return an opaque continue token: where the next page begins, in which snapshot."""
+    """Return an opaque continue token: start of the next page, and its snapshot."""
     body = json.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": start}, separators=(",", ":"))
     return base64.urlsafe_b64encode(body.encode()).rstrip(b"=").decode()
 
@@ -124,7 +124,7 @@ def _read_token(token: str) -> tuple[int, str]:
 
 
 def token_expired(start: str) -> ApiError:
-    """Return the 410 for a continue token without its snapshot, with a token that goes on inconsistently."""
+    """Return the 410 for a continue token without its snapshot, with a token for an inconsistent continuation."""
     error = expired(
         "The provided continue parameter is too old to display a consistent list result. You can start a new list "
         "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
@@ -147,7 +147,7 @@ class DeleteOptions:
 
     @classmethod
     def read(cls, query: Mapping[str, str], dry: list[str], body: Object | None) -> DeleteOptions:
-        """Merge query and body; the body wins."""
+        """Merge query and body; the body takes precedence."""
         body = Decoder("DeleteOptions", "v1").decode(body or {}, "meta.v1.DeleteOptions")
         grace = body.get("gracePeriodSeconds", number(query, "gracePeriodSeconds"))
         orphan = body.get("orphanDependents")

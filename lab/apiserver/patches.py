@@ -25,11 +25,11 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 REJECTED = "the server rejected our request due to an error in our request"
-MAX_OPERATIONS = 10_000  # of one JSON patch; more is 413 on a real server too
+MAX_OPERATIONS = 10_000  # operations in one JSON patch; a real server also returns 413 for more
 
 
 def json_patch(old: Object, operations: Any) -> Any:
-    """Apply an RFC 6902 patch; 422 when an operation does not hold."""
+    """Apply an RFC 6902 patch; 422 if an operation fails."""
     if not isinstance(operations, list):
         raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
     if len(operations) > MAX_OPERATIONS:
@@ -117,7 +117,7 @@ def _value(old: Any, patch: Any, known: Field | None) -> Any:
 
 
 def go_text(value: Any) -> str:
-    """Write a value as Go's %v does: map[a:1 b:[x y]]."""
+    """Format a value as Go's %v does: map[a:1 b:[x y]]."""
     if isinstance(value, dict):
         return "map[" + " ".join(f"{key}:{go_text(value[key])}" for key in sorted(value)) + "]"
     if isinstance(value, list):
@@ -153,7 +153,7 @@ def _list(old: list[Any], patch: list[Any], known: Field) -> list[Any]:
 
 
 def _ordered(items: list[Any], order: Any, known: Field | None) -> list[Any]:
-    """Put the elements that `$setElementOrder` names in its order; others keep their place behind their neighbours."""
+    """Sort elements in the order of `$setElementOrder`; others stay after their neighbours."""
     if not isinstance(order, list):
         return items
     key = known.merge_key if known is not None else None

@@ -1,6 +1,6 @@
-"""URLs: the verb, the resource, the name and the namespace behind a request (RequestInfo).
+"""URLs: the verb, the resource, the name and the namespace of a request (RequestInfo).
 
-The rules are those of k8s.io/apiserver `request.RequestInfoFactory`; a path that names no resource keeps its path.
+The rules are those of k8s.io/apiserver `request.RequestInfoFactory`; a path without a resource is kept unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAMESPACE_PARTS = ("status", "finalize")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A request's meaning."""
+    """The parsed path of a request."""
 
     method: str
     path: str
@@ -30,22 +30,22 @@ class Route:
     resource: str = ""
     name: str = ""
     subresource: str = ""
-    rest: str = ""  # what follows the subresource (of a proxy)
+    rest: str = ""  # the path after the subresource (of a proxy)
 
     @property
     def is_resource(self) -> bool:
-        """Whether the path leads to a resource."""
+        """Whether the path is that of a resource."""
         return bool(self.resource)
 
     def attributes(self) -> Attributes:
-        """Return what the authorizer is asked."""
+        """Return the attributes for the authorizer."""
         if not self.is_resource:
             return Attributes(self.verb, path=self.path)
         return Attributes(self.verb, self.group, self.resource, self.subresource, self.namespace, self.name)
 
 
 def is_true(value: str | None) -> bool:
-    """Read a boolean query parameter as Go's strconv.ParseBool does (a bare `?watch` counts as true)."""
+    """Parse a boolean query parameter as Go's strconv.ParseBool does (a bare `?watch` counts as true)."""
     return value is not None and value.lower() in ("", "1", "t", "true")
 
 

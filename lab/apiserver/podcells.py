@@ -1,6 +1,7 @@
-"""The cells of `kubectl get pods`: readiness, the one word of its status, restarts.
+"""The cells of `kubectl get pods`: readiness, the STATUS word, restarts.
 
-The word follows printPod of pkg/printers/internalversion: waiting and terminated reasons win over the phase.
+The word follows printPod of pkg/printers/internalversion: waiting and terminated reasons take precedence over the
+phase.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ NONE = "<none>"
 
 
 def cells(age: Callable[[str | None, float], str]) -> Callable[[Object, float], list[Any]]:
-    """Return the function that prints a pod."""
+    """Return the function that formats a pod's row."""
 
     def show(obj: Object, now: float) -> list[Any]:
         spec, status, meta = obj["spec"], obj.get("status", {}), obj["metadata"]
@@ -58,7 +59,7 @@ def _gates(spec: Object, status: Object) -> str:
 
 
 def word(pod: Object) -> str:
-    """Return the one word that says how a pod is."""
+    """Return the STATUS word of a pod."""
     status, meta = pod.get("status", {}), pod["metadata"]
     reason = status.get("reason") or status.get("phase", "")
     for condition in status.get("conditions") or []:

@@ -1,6 +1,6 @@
-"""What is asked of a pod beyond its object: its log, its binding to a node, its eviction.
+"""Subresources of a pod: its log, its binding to a node, its eviction.
 
-The kubelet is a seam: `kubelet.logs(...)` yields bytes and refuses with the kubelet's own texts.
+The kubelet is an interface: `kubelet.logs(...)` yields bytes and raises errors with the kubelet's own texts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .schema.types import Decoder
 from .schema.values import epoch
 
 EVICTED = "EvictionByEvictionAPI", "Eviction API: evicting"
-"""Why a pod is disrupted (pkg/registry/core/pod/storage/eviction.go)."""
+"""The reason of a pod's disruption (pkg/registry/core/pod/storage/eviction.go)."""
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Kubelet(Protocol):
-    """What the API server asks of the nodes."""
+    """The interface from the API server to the nodes."""
 
     def logs(
         self,
@@ -67,10 +67,10 @@ NOTHING: tuple[bytes, ...] = ()
 
 
 class NoKubelet:
-    """Stands in where no node runs anything: every log is unreachable."""
+    """The kubelet of a cluster without running nodes: every log is unreachable."""
 
     async def logs(self, ns: str, pod: str, container: str, **_options: object) -> AsyncIterator[bytes]:
-        """Refuse as a dead node does."""
+        """Raise the error of an unreachable node."""
         for piece in NOTHING:
             yield piece
         path = f"https://127.0.0.1:10250/containerLogs/{ns}/{pod}/{container}"
@@ -115,7 +115,7 @@ def _flag(call: Call, name: str) -> bool:
 
 
 def chosen_container(pod: Object, asked: str) -> str:
-    """Return the container to read, as the pod log strategy chooses it."""
+    """Return the container whose log is requested, chosen by the rules of the pod log strategy."""
     spec, name = pod["spec"], pod["metadata"]["name"]
     regular = [container["name"] for container in spec.get("containers", [])]
     init = [container["name"] for container in spec.get("initContainers", [])]
@@ -143,12 +143,12 @@ async def log(call: Call, kubelet: Kubelet) -> web.StreamResponse:
     node = pod["spec"].get("nodeName", "")
     headers = {"Content-Type": "text/plain", "Cache-Control": "no-cache, private"}
     if not node:
-        return web.Response(status=204, headers={"Cache-Control": "no-cache, private"})  # not scheduled: nothing yet
+        return web.Response(status=204, headers={"Cache-Control": "no-cache, private"})  # not scheduled: no log yet
     if call.store.get("nodes", None, node) is None:
-        raise not_found("pods", "", node)  # the real server names the node and calls it a pod
+        raise not_found("pods", "", node)  # like the real server, which names the node and calls it a pod
     lines = kubelet.logs(pod["metadata"]["namespace"], pod["metadata"]["name"], container, **options)  # type: ignore[arg-type]
     async with contextlib.aclosing(lines) as stream:  # type: ignore[type-var]
-        first = await anext(stream, None)  # refusals come before the first byte
+        first = await anext(stream, None)  # errors must come before the first byte
         response = web.StreamResponse(headers=headers)
         response.enable_chunked_encoding()
         await response.prepare(call.request)
@@ -173,7 +173,7 @@ async def bind(call: Call) -> web.Response:
 
 
 def place(store: Store, ns: str, name: str, node: str) -> Object:
-    """Give a pod its node: what a Binding does."""
+    """Set a pod's node, as a Binding does."""
     pod = store.need("pods", ns, name)
     held = pod["spec"].get("nodeName")
     if pod["metadata"].get("deletionTimestamp"):
@@ -213,7 +213,7 @@ async def evict(call: Call) -> web.Response:
 
 
 def _budget(store: Store, pod: Object) -> None:
-    """Refuse an eviction that a disruption budget forbids; counted live where no controller writes the status."""
+    """Reject an eviction that a disruption budget forbids; counted here if no controller writes the status."""
     namespace = pod["metadata"]["namespace"]
     for budget in store.list("poddisruptionbudgets.policy", namespace):
         selector = budget.get("spec", {}).get("selector")
@@ -233,7 +233,7 @@ def _budget(store: Store, pod: Object) -> None:
 
 
 def _healthy(spec: Object, pods: list[Object]) -> tuple[int, int]:
-    """Return how many pods must be healthy, and how many are."""
+    """Return the required number of healthy pods, and the actual one."""
     healthy = sum(
         any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions") or [])
         for pod in pods
@@ -244,5 +244,5 @@ def _healthy(spec: Object, pods: list[Object]) -> tuple[int, int]:
 
 
 def _share(amount: int | str, total: int) -> int:
-    """Read a number or a percentage of a total, rounded up."""
+    """Parse a number, or a percentage of a total, rounded up."""
     return -(-int(amount.rstrip("%")) * total // 100) if isinstance(amount, str) else amount

@@ -1,7 +1,7 @@
 """Protobuf field numbers of pods and of rarer kinds.
 
-From generated.proto of k8s.io/api, in the order of the numbers; `name=N` where the sequence jumps, `+Type` where a
-struct is embedded in Go: a separate message in the encoding, not a separate level in JSON.
+From generated.proto of k8s.io/api, in the order of the numbers; `name=N` if a number is not the next one, `+Type` for a
+struct that Go embeds: a separate message in the encoding, but not a separate level in JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Protobuf bodies: enough of Kubernetes' protobuf encoding to read what kubectl sends in place of JSON.
+"""Protobuf bodies: the part of Kubernetes' protobuf encoding that kubectl sends instead of JSON.
 
-kubectl's typed commands (`auth can-i`, `create job`, `create token`, drain) encode requests as protobuf and read JSON
-answers. Field numbers are those of generated.proto in k8s.io/api; a field that the table lacks is refused, never lost.
+kubectl's typed commands (`auth can-i`, `create job`, `create token`, drain) encode requests as protobuf and accept JSON
+responses. Field numbers are those of generated.proto in k8s.io/api; a field that the table lacks is rejected, and never
+dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MEDIA = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
-# Fields in the order of their numbers; `name=N` where the sequence jumps.
+# Fields in the order of their numbers; `name=N` if a number is not the next one.
 NUMBERS = {
     **podwire.NUMBERS,
     "meta.v1.ObjectMeta": "name generateName namespace selfLink uid resourceVersion generation creationTimestamp "
@@ -172,7 +173,7 @@ def _signed(value: int) -> int:
 
 
 def decode(raw: bytes) -> Object:
-    """Decode a body: the envelope, then the object by its kind; 415 for a kind that is not known here."""
+    """Decode a body: the envelope, then the object by its kind; 415 for an unknown kind."""
     if not raw.startswith(MAGIC):
         raise ApiError(
             400, "BadRequest", "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
@@ -200,7 +201,7 @@ def _struct(raw: bytes, type_name: str) -> Object:
 
 
 def _take(raw: bytes, type_name: str, fields: Mapping[str, Field], obj: Object) -> None:
-    """Read the entries of a message into `obj`; an embedded one fills the same object."""
+    """Read the entries of a message into `obj`; an embedded message fills the same object."""
     names = _numbered(type_name)
     for number, value in _entries(raw):
         name = names.get(number)
@@ -236,7 +237,7 @@ def _value(value: Any, known: Field) -> Any:
         return bool(value) if code == "b" else _signed(value)
     if code in "qxtT":
         return _special(dict(_entries(value)), code)
-    if code == "[":  # the string lists of `extra` are messages of their own
+    if code == "[":  # the string lists of `extra` are separate messages
         return [item.decode() for _, item in _entries(value)]
     return base64.b64encode(value).decode() if code == "y" else value.decode()
 
@@ -252,8 +253,8 @@ def _special(parts: dict[int, Any], code: str) -> Any:
     return rfc3339(seconds) if code == "t" else rfc3339_micro(seconds + parts.get(2, 0) / 1e9)
 
 
-# Go writes every field that is not a pointer, empty or not; in JSON an empty one is left out. Numbers and booleans are
-# mostly pointers (a given 0 counts); these are not.
+# Go encodes every field that is not a pointer, even if empty; JSON omits empty ones. Most numbers and booleans are
+# pointers (an explicit 0 counts); these are not.
 NO_POINTERS = {
     *("hostPort", "nodePort", "healthCheckNodePort", "minReadySeconds", "hostNetwork", "hostPID", "hostIPC", "stdin"),
     *("stdinOnce", "tty", "readOnly", "publishNotReadyAddresses", "paused", "globalDefault", "generation"),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def get(call: Call) -> web.Response:
-    """Answer with one object."""
+    """Return one object."""
     form = call.form()
     if form.shape or form.media != "application/json" or call.kind.stored_as:
         return call.answer(call.current())
@@ -53,7 +53,7 @@ def selection(call: Call, options: ListOptions) -> Callable[[Stored], bool]:
 def _snapshot(call: Call, revision: int | None, start: str) -> Iterator[Stored]:
     store, key = call.store, call.kind.key
     if revision is None or revision >= store.history(key).latest or revision < 0:
-        if call.namespace is None and start:  # a further page of everything
+        if call.namespace is None and start:  # a further page of all objects
             everything = store.ordered(key)
             return iter(everything[bisect_right(everything, start, key=_place) :])
         return store.scan(key, call.namespace)
@@ -63,11 +63,11 @@ def _snapshot(call: Call, revision: int | None, start: str) -> Iterator[Stored]:
 
 
 async def list_objects(call: Call) -> web.StreamResponse:
-    """Answer with a list, or one page of it."""
+    """Return a list, or one page of it."""
     form = call.form()
     options = ListOptions.read(call.query)
     selects = options.label_selector or options.field_selector
-    chosen = selection(call, options) if selects else None  # the snapshot is of the namespace already
+    chosen = selection(call, options) if selects else None  # the snapshot contains this namespace only
     store = call.store
     if options.match != "Exact" and options.resource_version and int(options.resource_version) > store.revision:
         raise _too_new(int(options.resource_version), store.revision)
@@ -130,7 +130,7 @@ def _shaped_list(call: Call, form: Form, selected: list[Stored], meta: Object) -
 
 
 async def watch(call: Call) -> web.StreamResponse:
-    """Stream what changes."""
+    """Stream changes."""
     form = call.form()
     options = ListOptions.read(call.query)
     chosen = selection(call, options)

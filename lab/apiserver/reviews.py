@@ -1,4 +1,4 @@
-"""Access and self-subject reviews: questions that are asked by creating an object that is not kept."""
+"""Access and self-subject reviews: objects that are created as a query and not stored."""
 
 from __future__ import annotations
 

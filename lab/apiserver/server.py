@@ -1,6 +1,6 @@
-"""The HTTPS server: from a request to a verb, and its life from start to stop.
+"""The HTTPS server: routes a request to a verb; start and stop.
 
-It listens on loopback only, plus whatever sockets it is given (the pod network's).
+It listens on loopback only, and on sockets that are passed to it (the pod network's).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _NAME_FIELD = re.compile(r"(?:^|,)metadata\.name==?([^,]+)")
 
 
 def unserved() -> ApiError:
-    """Return the 404 for a resource that this server does not know."""
+    """Return the 404 for an unknown resource."""
     return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
@@ -72,20 +72,20 @@ class Server:
     """A running API server."""
 
     url: str
-    kubeconfig: str  # text, of the administrator
-    nobody_kubeconfig: str  # text, of a user without rights
+    kubeconfig: str  # text, for the administrator
+    nobody_kubeconfig: str  # text, for a user without permissions
     authority: Authority
     _runner: web.ServerRunner
 
     async def stop(self) -> None:
-        """Close the listeners and every connection; when it returns, no socket of this server is open."""
+        """Close the listeners and every connection; on return, no socket of this server is open."""
         server = self._runner.server
         transports = [each.transport for each in server.connections if each.transport] if server else []
         await self._runner.cleanup()
         for transport in transports:
-            with contextlib.suppress(AttributeError):  # as Python 3.11.2 does where the connection has ended
-                transport.abort()  # a TLS connection that is closed would wait for its client's closing alert
-        await asyncio.sleep(0)  # the loop closes the sockets in its next turn
+            with contextlib.suppress(AttributeError):  # raised by Python 3.11.2 if the connection has ended
+                transport.abort()  # closing would wait for the client's TLS close alert
+        await asyncio.sleep(0)  # the loop closes the sockets in its next iteration
 
 
 async def serve(
@@ -98,10 +98,10 @@ async def serve(
     hosts: Sequence[str] = (),
     around: Callable[[Handler], Handler] | None = None,
 ) -> Server:
-    """Serve a store over HTTPS on 127.0.0.1 and on further listening sockets; returns when it is ready.
+    """Serve a store over HTTPS on 127.0.0.1 and on further listening sockets; return when it is ready.
 
     `hosts` are further names and addresses for the server's certificate (the API Service's address in the pod network).
-    `around` puts a layer around the handler of all requests.
+    `around` wraps the handler of all requests.
     """
     front = Front(store, kubelet or podparts.NoKubelet(), version)
     handler = around(front.handle) if around else front.handle
@@ -113,7 +113,7 @@ async def serve(
         await site.start()
         for extra in sockets:
             await web.SockSite(runner, extra, ssl_context=context).start()
-    except BaseException:  # also when its starter gives up: its port is released
+    except BaseException:  # also on cancellation: its port must be released
         await runner.cleanup()
         raise
     bound: Any = site._server  # noqa: SLF001 - aiohttp offers no other way to learn the chosen port
@@ -139,11 +139,11 @@ def kubeconfig(authority: Authority, url: str, user: str, token: str, namespace:
 
 
 SOFTWARE = "seatrial-sim"
-"""The Server header: a client can recognise a simulated cluster by it."""
+"""The Server header, by which a client recognises a simulated cluster."""
 
 
 class Front:
-    """Takes requests: authenticates, authorizes, finds the verb."""
+    """The request handler: it authenticates, authorizes, and calls the verb."""
 
     def __init__(self, store: Store, kubelet: podparts.Kubelet, version: str) -> None:
         self.store = store
@@ -153,7 +153,7 @@ class Front:
         self._aggregated: dict[tuple[str, bool], tuple[int, bytes, str]] = {}
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; every whole answer says that no real cluster gave it."""
+        """Handle one request; the Server header marks the response as simulated."""
         answer = await self._judged(request)
         if not answer.prepared:
             answer.headers["Server"] = SOFTWARE
@@ -166,7 +166,7 @@ class Front:
             return refuse(error)
         except ConnectionError:
             raise
-        except Exception:  # a server answers 500 and lives on; the traceback goes to the log
+        except Exception:  # a server returns 500 and continues; the traceback is logged
             LOG.exception("%s %s", request.method, request.path)
             return refuse(
                 ApiError(500, "InternalError", "Internal error occurred: the simulated server failed; see its log")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def claim(obj: Object, now: float) -> list[Any]:
-    """Print a row of claims."""
+    """Format a table row of claims."""
     spec, status = obj["spec"], obj.get("status", {})
     phase = "Terminating" if obj["metadata"].get("deletionTimestamp") else status.get("phase", "")
     modes = _modes(status.get("accessModes")) if spec.get("volumeName") else ""
@@ -32,7 +32,7 @@ def claim(obj: Object, now: float) -> list[Any]:
 
 
 def volume(obj: Object, now: float) -> list[Any]:
-    """Print a row of volumes."""
+    """Format a table row of volumes."""
     spec, status = obj["spec"], obj.get("status", {})
     reference = spec.get("claimRef") or {}
     claim = f"{reference.get('namespace')}/{reference.get('name')}" if reference else ""
@@ -62,7 +62,7 @@ def _modes(modes: Any) -> str:
 
 
 def storage_class(obj: Object, now: float) -> list[Any]:
-    """Print a row of storage classes."""
+    """Format a table row of storage classes."""
     annotations = obj["metadata"].get("annotations") or {}
     name = name_of(obj) + (
         " (default)" if annotations.get("storageclass.kubernetes.io/is-default-class") == "true" else ""

@@ -1,7 +1,8 @@
 """The store: every object, one global resourceVersion, a history for watches.
 
 The store is synchronous and therefore atomic: a call either raises `ApiError` and changes nothing, or the change is
-visible to the next call and announced to subscribers in order. What `get` and `list` return is shared: never mutate it.
+visible to the next call and announced to subscribers in order. Results of `get` and `list` are shared: never mutate
+them.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ class Store:
         self.event = EventRecorder(self).record
         self._ordered: dict[str, tuple[int, list[Stored]]] = {}
         self.webhooks: list[seams.Webhook] = []
-        """What operators have to say about writes: called with (kind, new, old or None), may change a new object."""
+        """The operators' webhooks: called with (kind, new, old or None), may change a new object."""
         rules.bootstrap(self)
 
     @functools.cached_property
     def authority(self) -> Authority:
-        """The cluster's own identity: certificate authority, server certificate, service account signing key."""
+        """The cluster's identity: certificate authority, server certificate, service account signing key."""
         from .authority import Authority  # noqa: PLC0415 - costs the import of cryptography; not every store signs
 
         return Authority.create(self.clock)
@@ -60,18 +61,18 @@ class Store:
     # -- reading
 
     def kind(self, key: str) -> Kind:
-        """Return the kind behind a key; 404 if the server does not know it."""
+        """Return the kind for a key; 404 for an unknown one."""
         try:
             return self.kinds.by_key[key]
         except KeyError:
             raise ApiError(404, "NotFound", "the server could not find the requested resource") from None
 
     def now(self) -> str:
-        """Return the current time as objects carry it."""
+        """Return the current time in the format of objects."""
         return rfc3339(self.clock())
 
     def table(self, key: str) -> dict[str, dict[str, Stored]]:
-        """Return namespace -> name -> stored object ("" is the namespace of cluster-wide kinds)."""
+        """Return namespace -> name -> stored object ("" is the namespace of cluster-scoped kinds)."""
         return self._tables.setdefault(self.kind(key).store_key, {})
 
     def history(self, key: str) -> History:
@@ -82,7 +83,7 @@ class Store:
         return self._histories[key]
 
     def stored(self, key: str, ns: str | None, name: str) -> Stored | None:
-        """Return the stored form of an object, for those who want its bytes."""
+        """Return the stored form of an object, with its encoded bytes."""
         return self.table(key).get(ns or "", {}).get(name)
 
     def get(self, key: str, ns: str | None, name: str) -> Object | None:
@@ -91,11 +92,11 @@ class Store:
         return stored.obj if stored else None
 
     def need(self, key: str, ns: str | None, name: str) -> Object:
-        """Return an object; 404 without one."""
+        """Return an object; 404 if it does not exist."""
         return self._need(self.kind(key), ns or "", name).obj
 
     def scan(self, key: str, ns: str | None = None) -> Iterator[Stored]:
-        """Yield the stored objects in the order of a list."""
+        """Yield the stored objects in list order."""
         if ns is None:
             yield from self.ordered(key)
             return
@@ -104,7 +105,7 @@ class Store:
             yield names[name]
 
     def ordered(self, key: str) -> list[Stored]:
-        """Return all stored objects in the order of "namespace/name", as etcd keeps them; shared until one changes."""
+        """Return all stored objects in the order of "namespace/name", as in etcd; shared until one changes."""
         table, latest = self.table(key), self.history(key).latest
         held = self._ordered.get(self.kind(key).store_key)
         if held is None or held[0] != latest:
@@ -114,7 +115,7 @@ class Store:
         return held[1]
 
     def scan_at(self, key: str, ns: str | None, revision: int) -> Iterator[Stored]:
-        """Yield the objects as they were at an earlier revision; 410 Expired when the history does not reach back."""
+        """Yield the objects at an earlier revision; 410 Expired if the history does not contain it."""
         then: dict[tuple[str, str], Stored | None] = {}
         for change in self.history(key).since(revision):
             then.setdefault((change.new.namespace, change.new.name), change.old)
@@ -148,7 +149,7 @@ class Store:
         user: str = "",
         request: Request | None = None,
     ) -> Object:
-        """Create an object after defaults, validation and admission; returns it as stored."""
+        """Create an object after defaults, validation and admission; return it as stored."""
         kind = self.kind(key)
         request = request or Request(user=user or "system:admin", dry_run=dry_run)
         request.operation = "CREATE"
@@ -170,9 +171,9 @@ class Store:
         return new if request.dry_run else self._commit(kind, "ADDED", new, None)
 
     def load(self, key: str, obj: Object, ns: str | None = None) -> Object:
-        """Put an object on the shelf as it is, status included: how a world is furnished before it runs.
+        """Store an object unchanged, including its status, to build the initial state of a cluster.
 
-        No defaults, no validation, no admission; uid and creationTimestamp are filled in. Takes over `obj`.
+        No defaults, no validation, no admission; uid and creationTimestamp are filled in. Takes ownership of `obj`.
         """
         kind = self.kind(key)
         obj.setdefault("apiVersion", kind.api_version)
@@ -186,7 +187,7 @@ class Store:
     def replace(
         self, key: str, obj: Object, subresource: str | None = None, *, request: Request | None = None
     ) -> Object:
-        """Replace an object; 409 when its resourceVersion or uid is not the current one."""
+        """Replace an object; 409 if its resourceVersion or uid is not the current one."""
         kind = self.kind(key)
         meta = obj.get("metadata", {})
         old = self._need(kind, meta.get("namespace", "") if kind.namespaced else "", meta.get("name", ""))
@@ -202,10 +203,9 @@ class Store:
         *,
         request: Request | None = None,
     ) -> Object | None:
-        """Let `change` edit a copy in place and store it; None if the object is gone.
+        """Let `change` edit a copy in place and store it; None if the object does not exist.
 
-        This is what controllers use: it cannot conflict, and trusts its caller (no validation) unless a request
-        is given.
+        For controllers: it cannot conflict, and does not validate unless a request is given.
         """
         kind = self.kind(key)
         old = self.stored(key, ns, name)
@@ -228,7 +228,7 @@ class Store:
         resource_version: str | None = None,
         request: Request | None = None,
     ) -> Object:
-        """Delete an object, or mark it where finalizers or a grace period hold it; returns its last state.
+        """Delete an object, or mark it if finalizers or a grace period hold it; return its last state.
 
         `propagation` is Background, Foreground or Orphan; uid and resource_version are preconditions.
         """
@@ -243,7 +243,8 @@ class Store:
             if request.dry_run:
                 return new
             if kind.key == "pods" and new != old.obj:
-                # A grace period that begins, or is cut short, is written before the object goes (registry/store.go).
+                # A grace period that starts, or is shortened, is written before the object is removed
+                # (registry/store.go).
                 new = self._commit(kind, "MODIFIED", new, old)
                 old = self._need(kind, ns or "", name)
             return self._remove(kind, old, new)
@@ -256,7 +257,7 @@ class Store:
     def subscribe(self, key: str, callback: Callable[[str, Object, Object | None], object]) -> Callable[[], None]:
         """Call back (type, object, previous object) after each change, in order, from the event loop.
 
-        Returns a function that ends the subscription. Objects that exist already are not announced.
+        Return a function that ends the subscription. Existing objects are not announced.
         """
         followers = self._subscribers.setdefault(self.kind(key).store_key, [])
         followers.append(callback)
@@ -268,12 +269,12 @@ class Store:
         return unsubscribe
 
     def deliver(self) -> None:
-        """Run what was announced before an event loop ran (tests, and worlds that are built before the start)."""
+        """Run callbacks that were queued before an event loop existed (tests, and the initial state of a cluster)."""
         backlog, self._backlog = self._backlog, []
         for call in backlog:
             call()
 
-    # -- within
+    # -- internal
 
     def _place(self, kind: Kind, meta: Object, ns: str | None) -> None:
         if not kind.namespaced:
@@ -305,7 +306,7 @@ class Store:
         if request.dry_run:
             return new
         if new["metadata"].get("deletionTimestamp") and rules.may_vanish(kind, new):
-            return self._remove(kind, old, old.obj)  # the last state is the one before the finalizer went
+            return self._remove(kind, old, old.obj)  # the last state is the one with the finalizer
         return self._commit(kind, "MODIFIED", new, old)
 
     def _commit(self, kind: Kind, change: ChangeType, new: Object, old: Stored | None) -> Object:

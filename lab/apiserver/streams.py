@@ -1,8 +1,8 @@
 """`exec` and `attach`: several streams over one WebSocket.
 
-The protocol is that of k8s.io/apimachinery remotecommand: each message begins with the number of its channel; v5 adds a
-message that closes one (https://kubernetes.io/docs/reference/using-api/ and KEP-4006). SPDY and port forwarding are
-refused in words that kubectl shows.
+The protocol is that of k8s.io/apimachinery remotecommand: each message starts with the number of its channel; v5 adds a
+message that closes a channel (https://kubernetes.io/docs/reference/using-api/ and KEP-4006). SPDY and port forwarding
+are rejected with a message that kubectl shows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PING_S = 30
 
 
 class Session(Protocol):
-    """A conversation with a process in a container."""
+    """A session with a process in a container."""
 
     result: int | None
 
@@ -46,14 +46,14 @@ class Session(Protocol):
         """Close its input."""
 
     def resize(self, columns: int, rows: int) -> None:
-        """Change the size of its terminal."""
+        """Set the size of its terminal."""
 
     def close(self) -> None:
-        """Let it go."""
+        """End the session."""
 
 
 class Terminals(Protocol):
-    """The container operations that nodes offer to the API server."""
+    """Operations on containers that nodes offer to the API server."""
 
     def running(self, ns: str, pod: str, container: str) -> object:
         """Raise ApiError with the kubelet's text unless the container runs."""
@@ -61,10 +61,10 @@ class Terminals(Protocol):
     async def execute(
         self, ns: str, pod: str, container: str, command: list[str], *, stdin: bool, tty: bool
     ) -> Session:
-        """Start a command in a running container; ApiError with the kubelet's text where that cannot be."""
+        """Start a command in a running container; ApiError with the kubelet's text if that fails."""
 
     def attach(self, ns: str, pod: str, container: str) -> Session:
-        """Listen to a running container."""
+        """Attach to a running container."""
 
 
 async def converse(call: Call, kubelet: object) -> web.StreamResponse:
@@ -120,15 +120,15 @@ class _Channels:
         self._socket = web.WebSocketResponse(protocols=PROTOCOLS, heartbeat=PING_S, max_msg_size=0)
 
     async def serve(self) -> web.StreamResponse:
-        """Carry bytes both ways until the process or the client ends."""
+        """Copy bytes both ways until the process or the client ends."""
         socket = self._socket
         await socket.prepare(self._call.request)
         if socket.ws_protocol is None:
             await socket.close(code=1002)
             return socket
         ready = STDOUT if self._options["stdout"] else STDERR if self._options["stderr"] else ERROR
-        await socket.send_bytes(bytes([ready]))  # shows the client that it is connected
-        with contextlib.suppress(ConnectionError):  # the client left
+        await socket.send_bytes(bytes([ready]))  # an empty message shows the client that it is connected
+        with contextlib.suppress(ConnectionError):  # the client disconnected
             try:
                 status = await self._carry(await self._open())
             except ApiError as error:
@@ -185,6 +185,6 @@ class _Channels:
 
 
 def _resize(session: Session, content: bytes) -> None:
-    with contextlib.suppress(ValueError, TypeError, AttributeError):  # whatever a client sends
+    with contextlib.suppress(ValueError, TypeError, AttributeError):  # ignored, since any client input is possible
         size = json.loads(content)
         session.resize(int(size.get("Width", 0)), int(size.get("Height", 0)))

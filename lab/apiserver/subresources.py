@@ -79,7 +79,7 @@ def _bound(call: Call, reference: Object | None) -> tuple[str, str] | None:
 
 
 async def scale(call: Call) -> web.Response:
-    """Read or write how many replicas a workload wants."""
+    """Read or write the replica count of a workload."""
     obj = call.current()
     if call.route.verb == "get":
         return respond(_scale(obj))

@@ -103,7 +103,7 @@ def _cell(column: Object, obj: Object, now: float) -> Any:
 
 
 def json_path(obj: Any, path: str) -> Any:
-    """Follow a simple JSONPath such as .status.conditions[?(@.type=="Ready")].status; None if it leads nowhere."""
+    """Evaluate a simple JSONPath such as .status.conditions[?(@.type=="Ready")].status; None without a match."""
     at, rest = obj, path
     while rest and at is not None:
         if rest.startswith("[?(@."):

@@ -1,4 +1,4 @@
-"""An object in another API: the two Event APIs share one place in the store; custom kinds share versions.
+"""Conversion between APIs: the two Event APIs share one storage key; custom kinds share versions.
 
 Field names follow pkg/apis/core and pkg/apis/events conversion: events.k8s.io calls involvedObject `regarding`.
 """
@@ -25,14 +25,14 @@ _BACK = {core: new for new, core in EVENT_NAMES.items()}
 
 
 def stored(kind: Kind, obj: Object) -> Object:
-    """Return an object as it is kept."""
+    """Convert an object to its stored form."""
     if kind.key == "events.events.k8s.io":
         return {"apiVersion": "v1", "kind": "Event", **_renamed(obj, EVENT_NAMES)}
     return obj
 
 
 def served(kind: Kind, obj: Object) -> Object:
-    """Return a kept object as clients of a kind's version see it."""
+    """Convert a stored object to the form of a kind's version."""
     if kind.key == "events.events.k8s.io":
         return {"kind": "Event", "apiVersion": kind.api_version, **_renamed(obj, _BACK)}
     if obj.get("apiVersion") != kind.api_version:

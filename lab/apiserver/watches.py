@@ -1,7 +1,7 @@
-"""A watch: the history of one resource, filtered, streamed as lines until the client leaves.
+"""A watch: the history of one resource, filtered, streamed as lines until the client disconnects.
 
-A watch reads the shared history at its own pace, so that fifty slow clients cost one encoded line per change. Objects
-that begin or cease to match a selector appear as ADDED or DELETED.
+A watch reads the shared history independently, so that fifty slow clients cost one encoded line per change. Objects
+that start or stop matching a selector appear as ADDED or DELETED.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 MIN_TIMEOUT_S = 1800  # --min-request-timeout of the API server: watches without timeoutSeconds live 30-60 minutes
 BOOKMARK_EVERY_S = 60  # the watch cache's bookmark frequency
-BOOKMARK_BEFORE_END_S = 2  # ... and one two seconds before a watch ends
+BOOKMARK_BEFORE_END_S = 2  # ... and one bookmark two seconds before a watch ends
 DELIVERY: Any = web.RequestKey("sim.delivery", object) if hasattr(web, "RequestKey") else "sim.delivery"
-"""The key under which a request carries how its watch's lines reach the client; without it at once and in order."""
+"""The request key of the Delivery of its watch's lines; without it they are sent at once and in order."""
 
 
 class Delivery:
-    """Writes the lines of one watch: as they come, in order."""
+    """A writer of one watch's lines, in order."""
 
     def __init__(self, response: web.StreamResponse) -> None:
         self.response = response
@@ -42,7 +42,7 @@ class Delivery:
         await self.response.write(b"".join(lines))
 
     async def finish(self) -> None:
-        """Send what was held back."""
+        """Send the lines that were held back."""
 
 
 class Watch:
@@ -67,7 +67,7 @@ class Watch:
         self.history = store.history(kind.key)
 
     def lines(self, changes: list[Change]) -> Iterator[bytes]:
-        """Yield the encoded events that this watch sees."""
+        """Yield the encoded events for this watch."""
         for change in changes:
             now = change.type != "DELETED" and self.selected(change.new)
             before = change.old is not None and self.selected(change.old)
@@ -92,9 +92,9 @@ class Watch:
         send_initial_end: bool,
         seconds: float | None,
     ) -> web.StreamResponse:
-        """Stream until the time is up or the client is gone.
+        """Stream until the timeout, or until the client disconnects.
 
-        `revision` None means: from now; `initial` sends what exists already as ADDED first.
+        `revision` None means: from now; with `initial`, existing objects are sent as ADDED first.
         """
         response = web.StreamResponse(
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
@@ -111,7 +111,7 @@ class Watch:
         except ApiError as error:
             await response.write(dumps({"type": "ERROR", "object": error.status()}) + b"\n")
         except ConnectionError:
-            return response  # the client left
+            return response  # the client disconnected
         await response.write_eof()
         return response
 
@@ -171,7 +171,7 @@ def event_line(name: str, head: bytes, stored: Stored) -> bytes:
 
 
 def object_head(kind: Kind) -> bytes:
-    """Return the bytes with which an object of this kind begins."""
+    """Return the leading bytes of an object of this kind."""
     return b'{"kind":"' + kind.kind.encode() + b'","apiVersion":"' + kind.api_version.encode() + b'",'
 
 

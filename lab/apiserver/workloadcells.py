@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def job(obj: Object, now: float) -> list[Any]:
-    """Print a row of jobs."""
+    """Format a table row of jobs."""
     spec, status = obj["spec"], obj.get("status", {})
     conditions = {c["type"] for c in status.get("conditions") or [] if c.get("status") == "True"}
     order = (
@@ -40,7 +40,7 @@ def job(obj: Object, now: float) -> list[Any]:
 
 
 def cron_job(obj: Object, now: float) -> list[Any]:
-    """Print a row of cron jobs."""
+    """Format a table row of cron jobs."""
     spec, status = obj["spec"], obj.get("status", {})
     names, images = containers(spec["jobTemplate"]["spec"]["template"]["spec"])
     last = age(status["lastScheduleTime"], now) if status.get("lastScheduleTime") else NONE
@@ -61,7 +61,7 @@ def cron_job(obj: Object, now: float) -> list[Any]:
 
 
 def deployment(obj: Object, now: float) -> list[Any]:
-    """Print a row of deployments."""
+    """Format a table row of deployments."""
     spec, status = obj["spec"], obj.get("status", {})
     names, images = containers(template(obj))
     ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
@@ -70,7 +70,7 @@ def deployment(obj: Object, now: float) -> list[Any]:
 
 
 def replica_set(obj: Object, now: float) -> list[Any]:
-    """Print a row of replica sets."""
+    """Format a table row of replica sets."""
     spec, status = obj["spec"], obj.get("status", {})
     names, images = containers(template(obj))
     counts = [spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
@@ -78,7 +78,7 @@ def replica_set(obj: Object, now: float) -> list[Any]:
 
 
 def daemon_set(obj: Object, now: float) -> list[Any]:
-    """Print a row of daemon sets."""
+    """Format a table row of daemon sets."""
     spec, status = obj["spec"], obj.get("status", {})
     names, images = containers(template(obj))
     keys = (

@@ -1,4 +1,4 @@
-"""Create, update, patch and apply: bodies checked against the path, then stored."""
+"""Create, update, patch and apply: bodies are checked against the path, then stored."""
 
 from __future__ import annotations
 

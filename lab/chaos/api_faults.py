@@ -1,7 +1,7 @@
-"""Faults of requests, drawn from a seed, for any scenario.
+"""Faults of API requests, drawn from a seed, for any scenario.
 
-A clean world shows how a client fares when nothing goes wrong. A client that repeats what may be repeated survives all
-of this: the same request is refused at most `patience` times in a row. injection.py makes it happen.
+A healthy cluster only shows how a client behaves without errors. A client that retries idempotent requests survives all
+of these faults: the same request is rejected at most `patience` times in a row. injection.py injects them.
 
     sim:healthy?api-faults=storm&seed=7         # or  seatrial sim healthy --api-faults storm:7
     api_faults: {kind: storm, seed: 7, reset: 0.2}      # in a scenario file: a kind, and what differs from it
@@ -17,39 +17,39 @@ from ..format import ScenarioError, nearest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: A share of requests that would leave no way through is another scenario (api-down).
+# Maximum share of faulty requests; an API server without any response is another scenario (api-down).
 MOST = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ApiFaults:
-    """A kind of API faults: how likely each one is for one request (0 to 0.5), and its measures."""
+    """A kind of API faults: the probability of each for one request (0 to 0.5), and its parameters."""
 
     name: str = "calm"
     seed: int = 0
-    throttle: float = 0.0  # 429 with Retry-After, before the request is looked at
+    throttle: float = 0.0  # 429 with Retry-After, before the request is processed
     retry_after_s: int = 1
     error: float = 0.0  # a burst of 500 or 503 begins: this request and the next ones of its kind
-    burst: int = 2  # the longest burst
-    reset: float = 0.0  # the connection breaks; for what writes, half the time only after the work was done
-    latency: float = 0.0  # the answer comes late
-    latency_s: float = 0.3  # at most
-    watch_end: float = 0.0  # a watch ends long before its time
+    burst: int = 2  # maximum length of a burst
+    reset: float = 0.0  # the connection breaks; for a write, in half of the cases after it was done
+    latency: float = 0.0  # the response is delayed
+    latency_s: float = 0.3  # maximum delay
+    watch_end: float = 0.0  # a watch ends early
     watch_gone: float = 0.0  # a watch is answered with ERROR 410 Expired
     watch_twice: float = 0.0  # an event of a watch is sent twice
-    watch_late: float = 0.0  # an event of a watch is held back and comes after later ones
-    watch_lag: float = 0.0  # a whole watch lags behind those of other kinds, in its own order
-    late_s: float = 1.0  # by how much an event or a watch is late, at most
+    watch_late: float = 0.0  # an event of a watch is delayed, and sent after later ones
+    watch_lag: float = 0.0  # a whole watch is delayed, with its events in order
+    late_s: float = 1.0  # maximum delay of an event or a watch
     stale: float = 0.0  # a list shows an older state, with that state's resourceVersion
-    stale_revisions: int = 8  # how much older
+    stale_revisions: int = 8  # by how many revisions it is older
     log_cut: float = 0.0  # a log stream ends in the middle of a line
-    cut: float = 0.0  # a body ends in the middle: the connection breaks, or a proxy passes half of it for the whole
-    drip: float = 0.0  # the answer comes in small pieces with pauses between them
+    cut: float = 0.0  # a body is truncated: the connection breaks, or a proxy ends the response after half of it
+    drip: float = 0.0  # the response is sent in small pieces with pauses
     patience: int = 2
 
     @classmethod
     def parse(cls, text: str) -> ApiFaults:
-        """Read NAME[:SEED]; ScenarioError with the nearest right word."""
+        """Parse NAME[:SEED]; ScenarioError with the nearest valid name."""
         name, colon, seed = text.partition(":")
         if name not in KINDS:
             raise ScenarioError(f"unknown API faults {name!r}{nearest(name, KINDS)}")
@@ -59,7 +59,7 @@ class ApiFaults:
 
     @classmethod
     def read(cls, given: Any, where: str) -> ApiFaults:
-        """Read the `api_faults:` of a scenario file: NAME[:SEED], or a map of `kind` and what differs from it."""
+        """Parse the `api_faults:` of a scenario file: NAME[:SEED], or a map of `kind` and values that differ."""
         if isinstance(given, str):
             return cls.parse(given)
         known = {each.name: each for each in fields(cls) if each.name != "name"}
@@ -80,7 +80,7 @@ class ApiFaults:
         return f"{self.name}:{self.seed}"
 
 
-#: What can happen to one request.
+# The faults of one request.
 CHANCES = (
     "throttle",
     "error",

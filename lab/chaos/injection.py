@@ -1,7 +1,8 @@
-"""API faults at one request: a layer around the API server's handler.
+"""API fault injection for one request: a wrapper around the API server's handler.
 
-What is drawn for a request depends on the seed, its kind (verb, resource, subresource) and how many of that kind came
-before, never on the time, on names or on other kinds: a client that asks in the same order meets the same fault.
+The fault of a request depends on the seed, its kind (verb, resource, subresource) and the number of earlier requests of
+that kind, and never on the time, on names or on other kinds. So a client with the same order of requests gets the same
+faults.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 SPARED = ("/healthz", "/livez", "/readyz")
-#: What the API server and a proxy in front of it say when they cannot.
+# Error responses of the API server and of a proxy in front of it.
 ERRORS = (
     (500, "InternalError", "Internal error occurred: etcdserver: leader changed"),
     (503, "ServiceUnavailable", "the server is currently unable to handle the request"),
@@ -44,7 +45,7 @@ class FaultInjection:
     """The API faults of one server."""
 
     def __init__(self, api_faults: ApiFaults, revision: Callable[[], int]) -> None:
-        """`revision`: the store's current one; no list ever shows a state from before now."""
+        """`revision`: the store's current one; no list ever shows a state from before this call."""
         self.api_faults, self.revision, self.oldest = api_faults, revision, revision()
         self.happened: collections.Counter[str] = collections.Counter()
         self._asked: collections.Counter[str] = collections.Counter()
@@ -52,7 +53,7 @@ class FaultInjection:
         self._bursts: dict[str, list[tuple[int, str, str]]] = {}
 
     def over(self, handler: Handler) -> Handler:
-        """Return a handler that does what `handler` does, unless a fault comes first."""
+        """Return a handler that calls `handler` unless a fault replaces its response."""
 
         async def disturbed(request: web.BaseRequest) -> web.StreamResponse:
             if request.path.startswith(SPARED):
@@ -64,7 +65,7 @@ class FaultInjection:
             chance = random.Random(hashlib.sha256(seed.encode()).digest())  # noqa: S311 - faults are not secret
             try:
                 return await self._respond(handler, request, asked, kind, chance)
-            except ApiError as error:  # of a body that is too large; the handler makes answers of its own
+            except ApiError as error:  # raised for a body that is too large; the handler returns its own errors
                 return refuse(error)
 
         return disturbed
@@ -93,7 +94,7 @@ class FaultInjection:
     async def _spoilt(
         self, handler: Handler, request: web.BaseRequest, asked: Route, chance: random.Random
     ) -> web.StreamResponse:
-        """An answer that is given, but of an older state, out of order, in drips or in part."""
+        """Return a response with a fault: an older state, out of order, in pieces, or in part."""
         faults = self.api_faults
         changed = self._changed(request, asked, chance)
         if asked.verb == "watch":
@@ -104,20 +105,20 @@ class FaultInjection:
             return answer
         if self.disturbs(chance, faults.drip, "drip"):
             return await _drip(request, answer)
-        # Who loses the answer of a write meets `reset`.
+        # A lost response of a write is the fault `reset`.
         if asked.verb in ("get", "list") and self.disturbs(chance, faults.cut, "cut"):
             return await _cut(request, answer, chance)
         return answer
 
     def disturbs(self, chance: random.Random, probability: float, what: str) -> bool:
-        """Draw whether this trouble comes now, and count it."""
+        """Draw whether this fault occurs now, and count it."""
         drawn = chance.random() < probability
         if drawn:
             self.happened[what] += 1
         return drawn
 
     def _refusal(self, kind: str, chance: random.Random) -> web.StreamResponse | None:
-        """429, or an error of a burst that is under way or begins now."""
+        """Return a 429, or an error of a burst that is in progress or starts now."""
         if self.disturbs(chance, self.api_faults.throttle, "throttle"):
             wait = self.api_faults.retry_after_s
             return refuse(
@@ -136,7 +137,7 @@ class FaultInjection:
     async def _reset(
         self, handler: Handler, request: web.BaseRequest, asked: Route, chance: random.Random
     ) -> web.StreamResponse:
-        """Break the connection: before the request was looked at, or when all is done and only the answer is lost."""
+        """Break the connection: before the request is processed, or after it, so that only the response is lost."""
         if asked.verb in ("create", "update", "patch", "delete") and chance.random() < 0.5:
             await handler(request)
         return _broken(request)
@@ -152,7 +153,7 @@ class FaultInjection:
         return response
 
     async def _torn(self, handler: Handler, request: web.BaseRequest, chance: random.Random) -> web.StreamResponse:
-        """End a log in the middle: as if that were its end (so looks a kubelet in trouble from afar), or broken."""
+        """End a log in the middle: either as a regular end, as with an unhealthy kubelet, or by a broken connection."""
         if chance.random() < 0.5:
             return await handler(_with(request, limitBytes=chance.randint(*_TORN_BYTES)))
         task = asyncio.ensure_future(handler(request))
@@ -165,7 +166,7 @@ class FaultInjection:
         return _broken(request)
 
     def _changed(self, request: web.BaseRequest, asked: Route, chance: random.Random) -> web.BaseRequest:
-        """The same request for less: a watch of a second or two, a list of an older state."""
+        """Return the request with a weaker query: a watch of a second or two, or a list of an older state."""
         faults, query = self.api_faults, request.rel_url.query
         if asked.verb == "watch" and self.disturbs(chance, faults.watch_end, "watch_end"):
             return _with(request, timeoutSeconds=chance.randint(1, 2))
@@ -177,7 +178,7 @@ class FaultInjection:
 
 
 async def _same(request: web.BaseRequest) -> bytes:
-    """What a repeated request has in common with the first one: all of it."""
+    """Return a hash that identifies a retry of the same request."""
     body = await read(request) if request.method in ("POST", "PUT", "PATCH", "DELETE") else b""
     return hashlib.sha256(f"{request.method} {request.path_qs}\n".encode() + body).digest()
 
@@ -187,14 +188,14 @@ def _with(request: web.BaseRequest, **query: object) -> web.BaseRequest:
 
 
 def _broken(request: web.BaseRequest) -> web.StreamResponse:
-    """An answer that never comes: the connection is gone."""
+    """A response that is never sent: the connection is closed."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
 
 
 async def _drip(request: web.BaseRequest, answer: web.Response) -> web.StreamResponse:
-    """The same answer in pieces."""
+    """Send the same response in pieces."""
     body = answer.body if isinstance(answer.body, bytes) else b""
     slow = web.StreamResponse(status=answer.status, headers=answer.headers)
     await slow.prepare(request)
@@ -207,7 +208,7 @@ async def _drip(request: web.BaseRequest, answer: web.Response) -> web.StreamRes
 
 
 async def _cut(request: web.BaseRequest, answer: web.Response, chance: random.Random) -> web.StreamResponse:
-    """The beginning of the same answer: the connection breaks then, or it ends as if that were all."""
+    """Send the beginning of the same response, then break the connection or end the response."""
     body = answer.body if isinstance(answer.body, bytes) else b""
     half = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
     half.enable_chunked_encoding()
@@ -220,7 +221,7 @@ async def _cut(request: web.BaseRequest, answer: web.Response, chance: random.Ra
 
 
 class _Disorder(Delivery):
-    """Sends events of one watch twice, after later ones, or all of them late."""
+    """A delivery that sends events of one watch twice, after later ones, or all of them late."""
 
     def __init__(
         self, response: web.StreamResponse, *, injected: FaultInjection, chance: random.Random, lag_s: float
@@ -241,13 +242,13 @@ class _Disorder(Delivery):
                 self._hold(line, self._chance.choice((0.0, self._chance.uniform(0.0, faults.late_s))))
 
     async def finish(self) -> None:
-        """Send what was held back."""
+        """Send the events that were held back."""
         await asyncio.gather(*self._held)
 
     def _hold(self, line: bytes, seconds: float) -> None:
         async def send() -> None:
             await asyncio.sleep(seconds)
-            with contextlib.suppress(ConnectionError):  # the client left
+            with contextlib.suppress(ConnectionError):  # the client disconnected
                 await self.response.write(line)
 
         task = asyncio.create_task(send())

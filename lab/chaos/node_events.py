@@ -1,9 +1,10 @@
-"""Events while a user's job runs: drains, preemptions, nodes that go.
+"""Events while a user's job runs: drains, preemptions, lost nodes.
 
     happens: [{do: drain, node: gpu-node-1}, {do: fail, node: gpu-node-0, says: "NCCL INFO", back_s: 60}]
 
-Each happens once: when the first pod of a job runs on that node (or anywhere), or its pod of that completion index, and
-a pod of a job has said the text, if there is one; then on the node of that pod, or the one named next to the index.
+Each event occurs once: when the first pod of a job runs on that node (or on any), or its pod with that completion
+index, and a pod of a job has printed the text, if one is given. It affects the node of that pod, or the node given with
+the index.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ JOB = "batch.kubernetes.io/job-name"
 INDEX = "batch.kubernetes.io/job-completion-index"
 ENDED = ("Succeeded", "Failed")
 LOOKS_S = 0.05
-"""How often the logs are looked at for a text."""
-#: As kubectl drain, kube-scheduler and pod garbage collection say it.
+"""Seconds between two searches of the logs for a text."""
+# Messages of kubectl drain, kube-scheduler and pod garbage collection.
 EVICTED = ("EvictionByEvictionAPI", "Eviction API: evicting")
 PREEMPTED = ("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod")
 COLLECTED = ("DeletionByPodGC", "PodGC: node no longer exists")
 
 
 class NodeEvents:
-    """Waits for jobs, and lets happen what the world says."""
+    """The trigger of the events that the world defines, which waits for jobs."""
 
     def __init__(self, store: Store, kubelet: Kubelet, world: Mapping[str, Any]) -> None:
         self._store, self._kubelet = store, kubelet
@@ -55,7 +56,7 @@ class NodeEvents:
             self._ends = [self._store.subscribe("pods", self._pod)]
 
     def close(self) -> None:
-        """Let nothing happen any more."""
+        """Trigger no further events."""
         for end in self._ends:
             end()
         for timer in self._timers:
@@ -74,7 +75,7 @@ class NodeEvents:
             later = asyncio.get_running_loop().call_later
             self._timers.append(later(LOOKS_S, self._happen, what))
             return
-        with contextlib.suppress(ApiError):  # whatever it was to happen to has gone meanwhile
+        with contextlib.suppress(ApiError):  # the target of the event no longer exists
             DEEDS[what["do"]](self, what["node"])
             if what.get("stays"):
                 self.occupy(what["node"])
@@ -83,7 +84,7 @@ class NodeEvents:
             self._timers.append(later(float(what["back_s"]), self.bring_back, what["node"]))
 
     def pods(self, node: str) -> list[Object]:
-        """The pods of jobs that run on a node."""
+        """Return the pods of jobs that run on a node."""
         return [
             pod
             for pod in self._store.list("pods")
@@ -93,7 +94,7 @@ class NodeEvents:
         ]
 
     def take(self, node: str, why: tuple[str, str] | None) -> None:
-        """Delete the pods of jobs on a node, with the condition that says who disturbed them."""
+        """Delete the pods of jobs on a node, with the condition that names the cause."""
         for pod in self.pods(node):
             if why is not None:
                 mark_disrupted(self._store, pod, *why)
@@ -101,12 +102,12 @@ class NodeEvents:
             self._store.delete("pods", meta["namespace"], meta["name"], uid=meta["uid"])
 
     def drain(self, node: str) -> None:
-        """Cordon, then evict."""
+        """Cordon the node, then evict its pods."""
         self._store.mutate("nodes", None, node, lambda each: each["spec"].update(unschedulable=True))
         self.take(node, EVICTED)
 
     def preempt(self, node: str) -> None:
-        """A pod of higher priority takes the place."""
+        """Preempt the pods by a pod of higher priority."""
         for pod in self.pods(node):
             self._store.event(
                 pod,
@@ -118,7 +119,7 @@ class NodeEvents:
         self.take(node, PREEMPTED)
 
     def occupy(self, node: str) -> None:
-        """A pod of another user holds all of a node's devices."""
+        """Create a pod of another user that holds all of a node's devices."""
         offered = (self._store.get("nodes", None, node) or {"status": {"allocatable": {}}})["status"]["allocatable"]
         held = {name: amount for name, amount in offered.items() if "/" in name}
         resources = {"requests": held, "limits": held}
@@ -128,7 +129,7 @@ class NodeEvents:
         self._store.load("pods", {"metadata": meta, "spec": spec, "status": {"phase": "Running"}}, "default")
 
     def free(self, node: str) -> None:
-        """What others run on a node is through."""
+        """Delete the other users' pods on a node."""
         for pod in self._store.list("pods"):
             meta = pod["metadata"]
             asked = [c.get("resources", {}).get("requests") or {} for c in pod["spec"]["containers"]]
@@ -138,7 +139,7 @@ class NodeEvents:
                 and any(map(_devices, asked))
             ):
                 owner: Object = next(iter(meta.get("ownerReferences") or ()), {})
-                if owner.get("kind") == "ReplicaSet":  # or it would be made again
+                if owner.get("kind") == "ReplicaSet":  # otherwise a replacement would be created
                     replicas = self._store.get("replicasets.apps", meta["namespace"], owner["name"]) or {"metadata": {}}
                     above: Object = next(iter(replicas["metadata"].get("ownerReferences") or ()), {})
                     for kind, name in (("deployments.apps", above.get("name")), ("replicasets.apps", owner["name"])):
@@ -147,15 +148,15 @@ class NodeEvents:
                 self._store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
 
     def delete(self, node: str) -> None:
-        """Somebody deletes the pods."""
+        """Delete the pods, as a user would."""
         self.take(node, None)
 
     def kill(self, node: str) -> None:
-        """The pods' processes get SIGKILL, as when memory runs out."""
+        """Send SIGKILL to the pods' processes, as when memory is exhausted."""
         self._kubelet.kill(node)
 
     def remove(self, node: str) -> None:
-        """The machine goes, and with it the Node: its pods are collected."""
+        """Remove the machine and its Node: its pods are collected."""
         self._kubelet.power_off(node)
         self._store.delete("nodes", None, node)
         for pod in self.pods(node):
@@ -164,7 +165,7 @@ class NodeEvents:
             self._store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
 
     def take_gpus(self, node: str) -> None:
-        """The device plugin reports two GPUs as unhealthy: fewer are offered, and the pods that have them run on."""
+        """Report two GPUs as unhealthy: allocatable shrinks, and their pods keep running."""
 
         def fewer(each: Object) -> None:
             allocatable = each["status"]["allocatable"]
@@ -174,7 +175,7 @@ class NodeEvents:
         self._store.mutate("nodes", None, node, fewer)
 
     def bring_back(self, node: str) -> None:
-        """The machine is up again; of the pods that were deleted meanwhile its kubelet finds nothing any more."""
+        """Restart the machine; its kubelet no longer finds the pods that were deleted in the meantime."""
         self._kubelet.offline.discard(node)
         regain(self._kubelet, node)
         self._kubelet.tell(node)
@@ -183,7 +184,7 @@ class NodeEvents:
                 self._store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
 
     def fail(self, node: str) -> None:
-        """The node loses its power; the fifty seconds after which the control plane says so are not waited for."""
+        """Power the node off, without the fifty seconds until the control plane reports it."""
         self._kubelet.power_off(node)
         lose(self._kubelet, node)
 

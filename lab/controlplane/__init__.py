@@ -1,4 +1,4 @@
-"""The controllers: Jobs become pods, Services endpoints; what is deleted goes with its dependents.
+"""The controllers: pods of Jobs, endpoints of Services, deletion of dependents.
 
 `Controllers(store).start()` runs them all in the event loop; each is a synchronous function over a queue of keys.
 """
@@ -30,14 +30,14 @@ class Controller(Protocol):
     """One controller."""
 
     def start(self) -> None:
-        """Watch, and look at what exists."""
+        """Watch, and process existing objects."""
 
     def close(self) -> None:
         """Stop."""
 
 
 class Controllers:
-    """All controllers of a cluster; `extra` are those of operators that the world has."""
+    """All controllers of a cluster; `extra` are those of the world's operators."""
 
     def __init__(self, store: Store, extra: tuple[Controller, ...] = ()) -> None:
         self.all: tuple[Controller, ...] = (
@@ -57,11 +57,11 @@ class Controllers:
         )
 
     def start(self) -> None:
-        """Start all."""
+        """Start all controllers."""
         for controller in self.all:
             controller.start()
 
     def close(self) -> None:
-        """Stop all."""
+        """Stop all controllers."""
         for controller in self.all:
             controller.close()

@@ -1,4 +1,4 @@
-"""The disruption controller: how many evictions a PodDisruptionBudget allows now."""
+"""The disruption controller: the number of evictions that a PodDisruptionBudget currently allows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 BUDGETS = "poddisruptionbudgets.policy"
 SCALED = {"ReplicaSet": "replicasets.apps", "Job": "jobs.batch"}
-"""Kinds that say how many pods there should be; percentages are of that number."""
+"""Kinds with an expected number of pods, to which percentages refer."""
 
 
 class BudgetController:
-    """Keeps the status of all budgets."""
+    """The controller of the status of all budgets."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class BudgetController:
             self._queue.add((pod["metadata"]["namespace"], name))
 
     def sync(self, key: Key) -> float | None:
-        """Count one budget's pods."""
+        """Update the status of one budget."""
         budget = self._store.get(BUDGETS, *key)
         if budget is None:
             return None
@@ -74,7 +74,7 @@ class BudgetController:
         return None
 
     def _expected(self, spec: Object, pods: list[Object]) -> tuple[int, int]:
-        """(expected pods, how many of them must be healthy)."""
+        """Return (expected pods, number of them that must be healthy)."""
         if isinstance(spec.get("minAvailable"), int):
             return len(pods), spec["minAvailable"]
         total = self._scale(pods)
@@ -83,7 +83,7 @@ class BudgetController:
         return total, share(spec.get("minAvailable", 0), total, up=True)
 
     def _scale(self, pods: list[Object]) -> int:
-        """What the controllers of these pods want; pods without one count as themselves."""
+        """Return the replicas that the controllers of these pods want; a pod without one counts as one."""
         total, counted = 0, set()
         for pod in pods:
             owner = controller_of(pod)

@@ -1,7 +1,7 @@
-"""The PersistentVolume controller's binding of claims.
+"""The PersistentVolume controller's binding of PVCs.
 
-A class that the world offers provides one at once; without a class, or with one that is missing, the claim stays
-Pending and says why.
+A class that the world offers provisions a volume at once; without a class, or with a missing one, the PVC stays Pending
+with the reason.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ PROTECTION = "kubernetes.io/pvc-protection"
 ENDED = ("Succeeded", "Failed")
 HOSTNAME = "kubernetes.io/hostname"
 LOCAL = ("local", "topolvm", "hostpath", "lvm")
-"""Provisioners of a node's own disks, by a word in their name (rancher.io/local-path, topolvm.io, openebs.io/local):
+"""Provisioners of node-local disks, by a word in their name (rancher.io/local-path, topolvm.io, openebs.io/local):
 their volumes are on the node of their first consumer."""
 
 
 class ClaimController:
-    """Binds claims, and lets deleted ones go when no pod uses them."""
+    """The controller that binds PVCs, and releases deleted ones when no pod uses them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -40,13 +40,13 @@ class ClaimController:
         self._ends: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        """Watch claims and pods."""
+        """Watch PVCs and pods."""
         self._ends = [self._store.subscribe(CLAIMS, self._claim), self._store.subscribe("pods", self._pod)]
         self._volumes.start()
         self._look()
 
     def _look(self) -> None:
-        """Look at all claims: a volume has become free."""
+        """Process all PVCs: a volume has become free."""
         for claim in self._store.list(CLAIMS):
             if (claim.get("status") or {}).get("phase", "Pending") == "Pending":
                 self._claim("ADDED", claim, None)
@@ -81,7 +81,7 @@ class ClaimController:
         ]
 
     def sync(self, key: Key) -> float | None:
-        """Bring one claim closer to a volume."""
+        """Reconcile one PVC with a volume."""
         claim = self._store.get(CLAIMS, *key)
         if claim is None:
             return None
@@ -99,14 +99,14 @@ class ClaimController:
         return None
 
     def _node(self, key: Key, claim: Object) -> Object | None:
-        """The node on which a claim that waits for its first consumer is wanted; None: any will do."""
+        """Return the node of the first consumer for which a PVC waits; None: any node."""
         users = self._users(key, scheduled=True)
         if not users or not waits_for_consumer(self._store, claim):
             return None
         return self._store.get("nodes", None, users[0]["spec"]["nodeName"])
 
     def _ask(self, key: Key, claim: Object) -> None:
-        """Let the claim's class provide a volume, or say why none comes."""
+        """Let the PVC's class provision a volume, or record why it cannot."""
         name = claim["spec"].get("storageClassName")
         if not name:
             self._store.event(

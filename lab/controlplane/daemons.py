@@ -24,21 +24,21 @@ TOLERATED = (
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 )
-"""What pods of a DaemonSet tolerate (https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/)."""
+"""Tolerations of DaemonSet pods (https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/)."""
 
 
 class DaemonSetController(WorkloadController):
-    """Keeps all DaemonSets."""
+    """The controller of all DaemonSets."""
 
     key, kind, component = "daemonsets.apps", "DaemonSet", "daemonset-controller"
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._furnished: dict[str, set[str]] = {}
-        """By uid, the nodes of sets that the world began with: their templates do not say where they belong."""
+        """By uid, the nodes of initial sets, whose templates do not select their nodes."""
 
     def start(self) -> None:
-        """Watch; new nodes and changed ones want their pods."""
+        """Watch; new and changed nodes need their pods."""
         super().start()
         self._furnished = {d["metadata"]["uid"]: set() for d in self.store.list(self.key)}
         for pod in self.store.list("pods") if self._furnished else ():
@@ -60,7 +60,7 @@ class DaemonSetController(WorkloadController):
                 self.queue.add((daemon_set["metadata"]["namespace"], daemon_set["metadata"]["name"]))
 
     def sync(self, key: Key) -> float | None:
-        """One pod on each node, of the present template."""
+        """Keep one pod on each node, from the current template."""
         daemon_set = self.living(key)
         if daemon_set is None:
             return None
@@ -94,7 +94,7 @@ class DaemonSetController(WorkloadController):
         )
 
     def _replace_old(self, daemon_set: Object, digest: str) -> None:
-        """A rolling update: delete outdated pods, as many at a time as may be missing."""
+        """Delete outdated pods in a rolling update, at most maxUnavailable at a time."""
         strategy = daemon_set["spec"].get("updateStrategy") or {}
         if strategy.get("type", "RollingUpdate") != "RollingUpdate" or daemon_set["metadata"]["uid"] in self._furnished:
             return
@@ -143,7 +143,7 @@ def _tolerations(spec: Object) -> list[Object]:
 
 
 def _node_of(pod: Object) -> str:
-    """The node that a pod is on, or that it was made for."""
+    """Return the node on which a pod runs, or for which it was created."""
     if pod["spec"].get("nodeName"):
         return str(pod["spec"]["nodeName"])
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
@@ -152,7 +152,7 @@ def _node_of(pod: Object) -> str:
 
 
 def _pod_for(daemon_set: Object, node: str, digest: str) -> Object:
-    """The pod for one node: the scheduler places it by its affinity to the node's name."""
+    """Return the pod for one node: the scheduler places it by its affinity to the node's name."""
     generation = str(daemon_set["metadata"].get("generation", 1))
     pod = new_pod(daemon_set, **{HASH: digest, GENERATION: generation})
     spec = pod["spec"]

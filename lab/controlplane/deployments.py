@@ -22,13 +22,13 @@ NOT_COPIED = {"kubectl.kubernetes.io/last-applied-configuration", REVISION, DESI
 
 
 class DeploymentController(WorkloadController):
-    """Keeps all Deployments."""
+    """The controller of all Deployments."""
 
     key, kind, component = "deployments.apps", "Deployment", "deployment-controller"
     owns = (SETS,)
 
     def sync(self, key: Key) -> float | None:
-        """One step of a rollout, and the status."""
+        """Do one step of a rollout, and update the status."""
         deployment = self.living(key)
         if deployment is None:
             return None
@@ -48,7 +48,7 @@ class DeploymentController(WorkloadController):
         return self._status(key)
 
     def _new(self, deployment: Object, held: Object | None, old: list[Object]) -> Object | None:
-        """Create the set of the current template, or make the one that has it the latest again."""
+        """Create the set for the current template, or make the existing one the latest again."""
         revision = str(max(map(_revision, old), default=0) + 1)
         meta, surge = deployment["metadata"], rollout.limits(deployment)[0]
         desired = int(deployment["spec"].get("replicas", 1))
@@ -123,7 +123,7 @@ class DeploymentController(WorkloadController):
         )
 
     def _follow_scale(self, deployment: Object, new: Object | None, old: list[Object]) -> None:
-        """A paused Deployment is still scaled: its latest set gets the difference."""
+        """Scale a paused Deployment: its latest set gets the difference."""
         sets = [*old, *([new] if new else [])]
         if sets:
             rest = sum(map(rollout.size, sets[:-1]))
@@ -255,7 +255,7 @@ def _revision(replica_set: Object) -> int:
 
 
 def _template(obj: Object) -> Object:
-    """The pod template without the label that names it."""
+    """Return the pod template without the template hash label."""
     template = obj["spec"]["template"]
     meta = dict(template.get("metadata") or {})
     meta["labels"] = {k: v for k, v in (meta.get("labels") or {}).items() if k != HASH}

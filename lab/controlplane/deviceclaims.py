@@ -1,7 +1,7 @@
 """The ResourceClaim controller: claims from templates, and the release of devices.
 
-As pkg/controller/resourceclaim: one claim per pod and template, which goes when the pod has ended; a claim that no pod
-uses any more gives its devices back.
+As in pkg/controller/resourceclaim: one claim per pod and template, which is deleted after the pod has ended; a claim
+without pods releases its devices.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ENDED = ("Succeeded", "Failed")
 
 
 class ResourceClaimController:
-    """Makes claims from templates and lets go of unused ones."""
+    """The controller that creates claims from templates and releases unused ones."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -67,7 +67,7 @@ class ResourceClaimController:
             self._pod_changed("", pod, None)
 
     def _pod(self, key: Key) -> None:
-        """Make the claims that a pod's templates promise."""
+        """Create the claims for a pod's templates."""
         pod = self._store.get("pods", *key)
         if pod is None or pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") in ENDED:
             return
@@ -118,12 +118,12 @@ class ResourceClaimController:
             },
             "spec": clone(spec["spec"]),
         }
-        with contextlib.suppress(ApiError):  # the namespace takes nothing new any more
+        with contextlib.suppress(ApiError):  # the namespace is terminating
             return self._store.create(CLAIMS, body, meta["namespace"])
         return None
 
     def _claim(self, key: Key) -> None:
-        """Forget users that have ended; give the devices back after the last one; remove what a pod has left."""
+        """Remove users that have ended; release the devices after the last one; delete claims of ended pods."""
         claim = self._store.get(CLAIMS, *key)
         if claim is None:
             return

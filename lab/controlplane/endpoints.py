@@ -25,17 +25,17 @@ ENDED = ("Succeeded", "Failed")
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether the pod's condition Ready holds."""
+    """Return whether the pod's condition Ready is True."""
     return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or [])
 
 
 def is_headless(service: Object) -> bool:
-    """Whether a Service has no address of its own."""
+    """Return whether a Service is headless."""
     return bool(service["spec"].get("clusterIP") == "None")
 
 
 def endpoint(service: Object, pod: Object, zone: str) -> Object | None:
-    """The endpoint of a pod; None where it has no place among them (no address yet, or ended)."""
+    """Return the endpoint of a pod; None if it has none (no address yet, or ended)."""
     status, spec, meta = pod["status"], pod["spec"], pod["metadata"]
     if not status.get("podIP") or status.get("phase") in ENDED:
         return None
@@ -53,7 +53,7 @@ def endpoint(service: Object, pod: Object, zone: str) -> Object | None:
 
 
 def ports(service: Object, pod: Object | None) -> list[Object] | None:
-    """The ports of the slices; named target ports are looked up in a pod."""
+    """Return the ports of the slices; named target ports are looked up in a pod."""
     slice_ports = []
     for port in service["spec"].get("ports") or []:
         target: Any = port.get("targetPort", port["port"])
@@ -70,7 +70,7 @@ def ports(service: Object, pod: Object | None) -> list[Object] | None:
 
 
 class EndpointController:
-    """Keeps EndpointSlices and Endpoints of all Services."""
+    """The controller of EndpointSlices and Endpoints of all Services."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -101,7 +101,7 @@ class EndpointController:
                     self._queue.add((namespace, service["metadata"]["name"]))
 
     def sync(self, key: Key) -> float | None:
-        """Write the slices of one Service."""
+        """Update the slices of one Service."""
         service = self._store.get("services", *key)
         held = self._store.list(SLICES, key[0], f"kubernetes.io/service-name={key[1]}")
         held = [
@@ -129,7 +129,7 @@ class EndpointController:
     def _spread(
         self, service: Object, held: list[Object], endpoints: list[Object], chosen: list[Object] | None
     ) -> None:
-        """Change as few slices as possible: endpoints stay where they are, new ones fill gaps."""
+        """Change as few slices as possible: endpoints stay in their slice, new ones fill gaps."""
         uid_of = {e["targetRef"]["uid"]: e for e in endpoints}
         groups: list[list[Object]] = []
         for slice_ in held:
@@ -185,7 +185,7 @@ class EndpointController:
             "endpoints": group or None,
             "ports": chosen,
         }
-        with contextlib.suppress(ApiError):  # the namespace takes nothing new any more
+        with contextlib.suppress(ApiError):  # the namespace is terminating
             self._store.create(
                 SLICES, body, meta["namespace"], user="system:serviceaccount:kube-system:endpointslice-controller"
             )
@@ -207,7 +207,7 @@ class EndpointController:
         self._store.mutate(SLICES, held["metadata"]["namespace"], held["metadata"]["name"], change)
 
     def _legacy(self, service: Object, endpoints: list[Object], chosen: list[Object] | None) -> None:
-        """The Endpoints object that older clients read."""
+        """Update the Endpoints object for older clients."""
         meta = service["metadata"]
 
         def addresses(ready: bool) -> list[Object]:

@@ -1,7 +1,7 @@
-"""The garbage collector: objects go with their owners.
+"""The garbage collector: deletes objects after their owners.
 
-Dependents follow their last owner (background), hold it until they are gone (foreground), or stay without the
-reference (orphan); a dependent of an owner that never was is collected too.
+Dependents are deleted after their last owner (background), block it until they are gone (foreground), or stay without
+the reference (orphan). A dependent whose owner never existed is collected, too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 SKIPPED = frozenset({"events", "events.events.k8s.io"})
-"""Objects that come in masses and own nothing (the collector ignores them: GetDefaultIgnoredResources)."""
+"""Numerous objects that own nothing (the collector ignores them: GetDefaultIgnoredResources)."""
 
 
 class GarbageCollector:
-    """Follows the references of all kinds."""
+    """The collector, which tracks the owner references of all kinds."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -115,7 +115,7 @@ class GarbageCollector:
         return None
 
     def _collect(self, key: str, obj: Object) -> None:
-        """Delete an object without any owner left; drop references to some of them."""
+        """Delete an object without remaining owners; drop references to missing ones."""
         references = obj["metadata"].get("ownerReferences") or []
         solid = [r for r in references if self._exists(r, obj)]
         if not references or len(solid) == len(references):
@@ -138,7 +138,7 @@ class GarbageCollector:
                 namespace = dependent["metadata"].get("namespace", "") if kind.namespaced else ""
                 owner = self._store.get(kind.key, namespace, reference["name"])
                 return owner is not None and owner["metadata"]["uid"] == reference["uid"]
-        return True  # a kind that is not known here (yet): the collector waits
+        return True  # an unknown kind (so far): the collector waits
 
     def _keep(self, key: str, obj: Object, keeps: Callable[[Object], bool]) -> None:
         meta = obj["metadata"]

@@ -1,6 +1,6 @@
 """The Job controller's queue: when a Job is synchronised, and its removal after its time to live.
 
-Each look is a `JobSync`; a Job that has ended lets its pods go and, with a TTL, goes itself.
+Each synchronisation is a `JobSync`. A Job that has ended releases its pods and, with a TTL, is deleted.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 STATUS_LAG_S = 0.03
-"""How long pods that were created exist, and may be bound, before the Job's status says so: it is written once, at the
-end of a look (30 to 60 ms were measured on a real 1.36), and before any of them runs, however busy this machine is."""
+"""Seconds from the creation of pods to the Job's status update. As on a real cluster (30 to 60 ms were measured on
+1.36), it is written once, at the end of a synchronisation. Before that, pods may be bound, but none runs, at any load
+of this machine."""
 BATCH_S = 1.0
-"""syncJobBatchPeriod of pkg/controller/job: changes of pods, and of a Job's status, are looked at together."""
+"""syncJobBatchPeriod of pkg/controller/job: changes of pods, and of a Job's status, are batched."""
 
 
 class JobController(Jobs):
-    """Keeps all Jobs."""
+    """The controller of all Jobs."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, Queue(self.sync))
         self._ends: list[Callable[[], None]] = []
         self._unfinished: dict[Key, tuple[asyncio.TimerHandle, JobSync]] = {}
-        """Looks that created pods and have not written the status yet, and when they will."""
+        """Synchronisations that created pods and have yet to write the status, with their timers."""
 
     def start(self) -> None:
         """Watch Jobs and their pods."""
@@ -64,11 +65,11 @@ class JobController(Jobs):
             if owner.get("controller") and owner["kind"] == "Job":
                 key = (pod["metadata"]["namespace"], owner["name"])
                 self.queue.later(key, BATCH_S)
-                if key in self._unfinished and pod["status"].get("startTime"):  # its kubelet has begun with it
+                if key in self._unfinished and pod["status"].get("startTime"):  # its kubelet has started it
                     asyncio.get_running_loop().call_soon(self._conclude, key)
 
     def sync(self, key: Key) -> float | None:
-        """Bring one Job closer to its spec; seconds until it wants to be looked at again."""
+        """Reconcile one Job; return the seconds until its next synchronisation."""
         if key in self._unfinished:
             return STATUS_LAG_S
         job = self.store.get(JOBS, *key)
@@ -90,7 +91,7 @@ class JobController(Jobs):
         return self._expire(job, finished)
 
     def _conclude(self, key: Key) -> None:
-        """End the look that created pods, unless it has ended."""
+        """End the synchronisation that created pods, unless it has ended."""
         if key not in self._unfinished:
             return
         timer, look = self._unfinished.pop(key)
@@ -112,7 +113,7 @@ class JobController(Jobs):
         return None
 
     def _let_go(self, key: Key, job: Object | None) -> float | None:
-        """A Job that goes holds no pods; one that waits for them still counts, later, who is left."""
+        """Release the pods of a deleted Job; one that waits for them counts the rest later."""
         if job is None:
             for pod in self.store.list("pods", key[0], f"batch.kubernetes.io/job-name={key[1]}"):
                 self.untrack(pod)

@@ -17,18 +17,18 @@ ENDED = ("Succeeded", "Failed")
 
 
 def is_indexed(job: Object) -> bool:
-    """Whether the Job counts indexes, not pods."""
+    """Return whether the Job counts indexes instead of pods."""
     return bool(job["spec"].get("completionMode") == "Indexed")
 
 
 def index_of(pod: Object) -> int:
-    """The completion index of a pod; -1 where it has none."""
+    """Return the completion index of a pod; -1 without one."""
     text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
     return int(text) if text.isdigit() else -1
 
 
 def owner_reference(job: Object) -> Object:
-    """The reference that makes a pod the Job's."""
+    """Return the ownerReference from a pod to its Job."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -40,7 +40,7 @@ def owner_reference(job: Object) -> Object:
 
 
 def new_pod(job: Object, index: int | None, failures: int = 0) -> Object:
-    """The pod that the Job controller creates (for an Indexed Job: of that index)."""
+    """Return the pod that the Job controller creates (for an Indexed Job: with that index)."""
     meta, template = job["metadata"], clone(job["spec"]["template"])
     held = template.get("metadata") or {}
     name, uid = meta["name"], meta["uid"]
@@ -82,7 +82,7 @@ def new_pod(job: Object, index: int | None, failures: int = 0) -> Object:
 
 
 def format_indexes(indexes: set[int]) -> str:
-    """Ranges as the status shows them: three or more in a row as a-b, two as a,b."""
+    """Format ranges as in the status: three or more in a row as a-b, two as a,b."""
     parts: list[str] = []
     run: list[int] = []
     for index in [*sorted(indexes), None]:
@@ -98,7 +98,7 @@ def format_indexes(indexes: set[int]) -> str:
 
 
 def parse_indexes(text: str) -> set[int]:
-    """The indexes of such a text."""
+    """Parse the indexes of such a text."""
     indexes: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
@@ -107,7 +107,7 @@ def parse_indexes(text: str) -> set[int]:
 
 
 def _rule_matches(pod: Object, rule: Object) -> str:
-    """Why a rule of the failure policy matches; empty where it does not."""
+    """Return the reason why a rule of the failure policy matches; '' if it does not."""
     where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
     status = pod.get("status") or {}
     codes = rule.get("onExitCodes")
@@ -128,7 +128,7 @@ def _rule_matches(pod: Object, rule: Object) -> str:
 
 
 def failure_action(job: Object, pod: Object) -> tuple[str, str]:
-    """What the pod failure policy makes of a failed pod: (action, message); Count where no rule matches."""
+    """Return the failure policy's (action, message) for a failed pod; Count if no rule matches."""
     policy = job["spec"].get("podFailurePolicy") or {}
     for number, rule in enumerate(policy.get("rules") or []):
         why = _rule_matches(pod, rule)
@@ -138,7 +138,7 @@ def failure_action(job: Object, pod: Object) -> tuple[str, str]:
 
 
 def success_rule(job: Object, completed: set[int]) -> int | None:
-    """The number of the success policy's first rule that the completed indexes meet."""
+    """Return the number of the success policy's first rule that the completed indexes satisfy."""
     for number, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or []):
         required = parse_indexes(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
         good = completed if required is None else completed & required

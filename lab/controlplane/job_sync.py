@@ -1,7 +1,7 @@
-"""One synchronisation of a Job: which pods it needs now, and its status.
+"""One synchronisation of a Job: the pods that it needs now, and its status.
 
 The rules and texts of pkg/controller/job of Kubernetes 1.36: every pod is counted once (a finalizer holds it until
-then), an end is announced by FailureTarget or SuccessCriteriaMet and becomes Failed or Complete when no pod runs.
+then). An end is announced by FailureTarget or SuccessCriteriaMet and becomes Failed or Complete when no pod runs.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ FAILED_TEXTS = {
 
 
 def true_condition(status: Object, *kinds: str) -> Object | None:
-    """The first condition of these types that holds."""
+    """Return the first condition of these types that is True."""
     return next((c for c in status.get("conditions") or [] if c["type"] in kinds and c["status"] == "True"), None)
 
 
 def show_count(status: Object, key: str, count: int) -> None:
-    """Counters that are zero are not shown."""
+    """Omit counters that are zero."""
     if count:
         status[key] = count
     else:
@@ -55,15 +55,15 @@ def show_count(status: Object, key: str, count: int) -> None:
 
 
 class Jobs:
-    """What each look at a Job shares."""
+    """State shared by all synchronisations of Jobs."""
 
     def __init__(self, store: Store, queue: Queue) -> None:
         self.store, self.queue = store, queue
         self.last_failure: dict[str, tuple[int, float]] = {}
-        """By Job uid: failures since the last success, and when the last one was."""
+        """By Job uid: failures since the last success, and the time of the last one."""
 
     def pods(self, job: Object) -> list[Object]:
-        """The pods that a Job controls."""
+        """Return the pods that a Job controls."""
         uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
         return [
             pod
@@ -72,7 +72,7 @@ class Jobs:
         ]
 
     def untrack(self, pod: Object) -> None:
-        """Take the finalizer off a pod that has been counted."""
+        """Remove the finalizer from a counted pod."""
         meta = pod["metadata"]
         if TRACKING not in (meta.get("finalizers") or []):
             return
@@ -92,7 +92,7 @@ class Jobs:
 
 
 class JobSync:
-    """One look at one Job that has not ended."""
+    """One synchronisation of a Job that has not ended."""
 
     def __init__(self, controller: Jobs, key: Key, job: Object) -> None:
         self.controller, self.store, self.key, self.job = controller, controller.store, key, job
@@ -123,7 +123,7 @@ class JobSync:
         active = self._active()
         if ending is not None or suspended:
             for pod in active if ending is None else ():
-                self.controller.untrack(pod)  # so that it is not counted
+                self.controller.untrack(pod)  # so that it does not count
             for pod in active:
                 self._delete(pod, counts=True)
             self.pods = self.controller.pods(self.job)
@@ -133,7 +133,7 @@ class JobSync:
             self._manage(active)
 
     def conclude(self) -> float | None:
-        """Write the status, and the events about it; seconds until the next look."""
+        """Write the status, and the events about it; return the seconds until the next synchronisation."""
         ending = true_condition(self.status, "FailureTarget", "SuccessCriteriaMet")
         events = self._suspension(bool(self.spec.get("suspend"))) if ending is None else []
         self._totals()
@@ -145,7 +145,7 @@ class JobSync:
         return min((max(s, 0.0) for s in self.again if s < 1e9), default=None)
 
     def _announce(self) -> None:
-        """Write who is to be counted before the finalizers go, and an end before it comes: in two steps, then.
+        """Write the pods to count before their finalizers are removed, and an end before it takes effect.
 
         trackJobStatusAndRemoveFinalizers of pkg/controller/job; an Indexed Job counts its successes by index.
         """
@@ -336,7 +336,7 @@ class JobSync:
         self._create(missing)
 
     def _occupied(self) -> set[int]:
-        """Indexes (or numbers) of pods that are ending and, by the replacement policy, still count."""
+        """Return the indexes (or numbers) of terminating pods that still count by the replacement policy."""
         if self.spec.get("podReplacementPolicy") != "Failed":
             return set()
         ending = [p for p in self.pods if p["metadata"].get("deletionTimestamp") and p["status"]["phase"] not in ENDED]
@@ -372,7 +372,7 @@ class JobSync:
         self.controller.queue.forget(self.key)
 
     def _delete(self, pod: Object, *, counts: bool = False) -> None:
-        """Delete a pod; unless it counts as failed, its finalizer goes first so that it is not counted."""
+        """Delete a pod; unless it counts as failed, its finalizer is removed first so that it does not count."""
         meta = pod["metadata"]
         if not counts:
             self.controller.untrack(pod)

@@ -1,4 +1,4 @@
-"""The namespace controller: what a new namespace gets, and the deletion of its content."""
+"""The namespace controller: the initial objects of a namespace, and the deletion of its content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONDITIONS = (
 
 
 class NamespaceController:
-    """Furnishes namespaces and empties those that are to go."""
+    """The controller that creates the initial objects of namespaces, and empties terminating ones."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class NamespaceController:
         self._ends: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        """Watch namespaces and what each must have."""
+        """Watch namespaces and their initial objects."""
         self._ends = [
             self._store.subscribe("namespaces", self._namespace),
             self._store.subscribe("serviceaccounts", self._content),
@@ -60,7 +60,7 @@ class NamespaceController:
             self._queue.add(("", obj["metadata"]["namespace"]))
 
     def sync(self, key: Key) -> float | None:
-        """Bring one namespace closer to what it should be."""
+        """Reconcile one namespace."""
         namespace = self._store.get("namespaces", None, key[1])
         if namespace is None:
             return None

@@ -30,7 +30,7 @@ WHY = "Taint manager: deleting due to NoExecute taint"
 
 
 def condition_taints(node: Object) -> list[tuple[str, str]]:
-    """(key, effect) of the taints that follow from a node's cordon and conditions."""
+    """Return (key, effect) of the taints for a node's cordon and conditions."""
     taints = [(CORDON, "NoSchedule")] if (node.get("spec") or {}).get("unschedulable") else []
     for condition in (node.get("status") or {}).get("conditions") or []:
         if condition["type"] == "Ready" and condition["status"] in BY_STATUS:
@@ -41,7 +41,7 @@ def condition_taints(node: Object) -> list[tuple[str, str]]:
 
 
 def stays_for(pod: Object, taints: list[Object], now: float) -> float | None:
-    """Seconds that a pod may stay among NoExecute taints; None: for ever."""
+    """Return the seconds that a pod tolerates NoExecute taints; None: for ever."""
     tolerations = pod["spec"].get("tolerations") or []
     left: float | None = None
     for taint in taints:
@@ -57,12 +57,12 @@ def stays_for(pod: Object, taints: list[Object], now: float) -> float | None:
 
 
 class NodeController:
-    """Keeps taints and evicts pods."""
+    """The controller that updates taints and evicts pods."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._first_seen: dict[tuple[str, str, str], float] = {}
-        """When a taint that carries no time was first seen on a node."""
+        """The time when a taint without a timestamp was first seen on a node."""
         self._queue = Queue(self.sync)
         self._ends: list[Callable[[], None]] = []
 
@@ -92,14 +92,14 @@ class NodeController:
             self._queue.add(("", node["metadata"]["name"]))
 
     def sync(self, key: Key) -> float | None:
-        """Set the taints of one node, evict, and say when the next pod has stayed long enough."""
+        """Set the taints of one node, evict pods, and return the seconds until the next eviction."""
         node = self._store.get("nodes", None, key[1])
         if node is None:
             return None
         desired = condition_taints(node)
         if set(desired) != _held(node):
             self._taint(key[1], desired)
-            return None  # the change brings us back
+            return None  # the change triggers another synchronisation
         taints = self._dated(key[1], [t for t in node["spec"].get("taints") or [] if t["effect"] == "NoExecute"])
         if not taints:
             return None
@@ -118,7 +118,7 @@ class NodeController:
         return min(waits, default=None)
 
     def _dated(self, name: str, taints: list[Object]) -> list[Object]:
-        """The taints with the time from which tolerationSeconds count."""
+        """Return the taints with the time from which tolerationSeconds count."""
         now, places = self._store.clock(), {(name, t["key"], t.get("value", "")): t for t in taints}
         for place in [p for p in self._first_seen if p[0] == name and p not in places]:
             del self._first_seen[place]

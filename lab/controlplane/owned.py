@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 ENDED = ("Succeeded", "Failed")
 SAFE = "bcdfghjklmnpqrstvwxz2456789"
-"""The alphabet of generated names (k8s.io/apimachinery/pkg/util/rand): no word can arise by accident."""
+"""The alphabet of generated names (k8s.io/apimachinery/pkg/util/rand), without vowels to avoid real words."""
 
 
 def reference(owner: Object) -> Object:
-    """The ownerReference of what a controller makes for an object."""
+    """Return the ownerReference for objects that a controller creates."""
     meta = owner["metadata"]
     return {
         "apiVersion": owner["apiVersion"],
@@ -38,24 +38,24 @@ def reference(owner: Object) -> Object:
 
 
 def controller_of(obj: Object) -> Object | None:
-    """The ownerReference of the object that controls this one."""
+    """Return the ownerReference of the object's controller."""
     return next((o for o in obj["metadata"].get("ownerReferences") or [] if o.get("controller")), None)
 
 
 def is_of(owner: Object, obj: Object) -> bool:
-    """Whether `owner` controls `obj`."""
+    """Return whether `owner` controls `obj`."""
     held = controller_of(obj)
     return held is not None and held["uid"] == owner["metadata"]["uid"]
 
 
 def template_hash(template: Object) -> str:
-    """A short name for a template; a real cluster's differs, as it hashes Go's print of the object."""
+    """Return a short hash of a template; a real cluster's differs, as it hashes Go's print of the object."""
     digits = str(zlib.crc32(json.dumps(template, sort_keys=True).encode()))
     return "".join(SAFE[ord(digit) % len(SAFE)] for digit in digits)
 
 
 def new_pod(owner: Object, **labels: str) -> Object:
-    """The next pod of a workload's template."""
+    """Return the next pod of a workload's template."""
     meta, template = owner["metadata"], clone(owner["spec"]["template"])
     held = template.get("metadata") or {}
     metadata = {
@@ -71,7 +71,7 @@ def new_pod(owner: Object, **labels: str) -> Object:
 
 
 def available_in(pod: Object, min_ready_s: int, now: float) -> float | None:
-    """Seconds until a pod counts as available: 0 now, None not before it becomes ready."""
+    """Return the seconds until a pod is available: 0 now, None if it is not ready."""
     if not is_ready(pod) or pod["metadata"].get("deletionTimestamp"):
         return None
     if not min_ready_s:
@@ -102,7 +102,7 @@ def condition(status: Object, kind: str, state: str, reason: str, message: str, 
 
 
 class QueueController:
-    """A queue of objects of one kind, woken by them and by what they own."""
+    """A queue of objects of one kind, triggered by changes of them and of objects they own."""
 
     key = component = ""
     owns: tuple[str, ...] = ("pods",)
@@ -130,14 +130,14 @@ class QueueController:
         raise NotImplementedError
 
     def sync(self, key: Key) -> float | None:
-        """Bring one object closer to its spec; seconds until the next look."""
+        """Reconcile one object; return the seconds until the next time."""
         raise NotImplementedError
 
 
 class WorkloadController(QueueController):
-    """What the controllers of pods have in common.
+    """The common part of the controllers of pods.
 
-    What exists at the start is the world's furniture and is left alone until it, or something it owns, changes.
+    Initial objects of the world are left unchanged until they, or an object they own, change.
     """
 
     kind = ""
@@ -162,12 +162,12 @@ class WorkloadController(QueueController):
             self.queue.add((obj["metadata"]["namespace"], owner["name"]))
 
     def living(self, key: Key) -> Object | None:
-        """The workload, unless it is gone or going."""
+        """Return the workload, unless it is deleted or terminating."""
         workload = self.store.get(self.key, *key)
         return None if workload is None or workload["metadata"].get("deletionTimestamp") else workload
 
     def pods(self, owner: Object) -> list[Object]:
-        """The pods of a workload; matching pods without an owner are adopted."""
+        """Return the pods of a workload; matching pods without an owner are adopted."""
         namespace = owner["metadata"]["namespace"]
         matches = selectors.labels(owner["spec"].get("selector") or {})
         pods = []
@@ -191,7 +191,7 @@ class WorkloadController(QueueController):
         return self.store.mutate("pods", pod["metadata"]["namespace"], pod["metadata"]["name"], adopt) or pod
 
     def active(self, owner: Object) -> list[Object]:
-        """Its pods that have neither ended nor are going."""
+        """Return its pods that have neither ended nor are terminating."""
         return [
             p
             for p in self.pods(owner)
@@ -199,7 +199,7 @@ class WorkloadController(QueueController):
         ]
 
     def create(self, owner: Object, pod: Object) -> str:
-        """Create a pod; the reason why not, which is also said in an event."""
+        """Create a pod; return the reason of a failure, which an event reports, too."""
         try:
             made = self.store.create(
                 "pods", pod, owner["metadata"]["namespace"], user=f"system:serviceaccount:kube-system:{self.component}"
@@ -214,12 +214,12 @@ class WorkloadController(QueueController):
     def remove(self, owner: Object, pod: Object) -> None:
         """Delete a pod."""
         meta = pod["metadata"]
-        with contextlib.suppress(ApiError):  # gone already
+        with contextlib.suppress(ApiError):  # already deleted
             self.store.delete("pods", meta["namespace"], meta["name"], uid=meta["uid"])
             self.event(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {meta['name']}")
 
     def write(self, owner: Object, status: Object) -> None:
-        """Write the status where it changed."""
+        """Write the status if it changed."""
         if owner.get("status") == status:
             return
         uid = owner["metadata"]["uid"]

@@ -1,7 +1,7 @@
 """The controllers' work queue, with delays and retries after failures.
 
-Keys are queued once however often they change; the work itself is a synchronous function on the store, therefore
-atomic, and is called from the event loop.
+A key is queued once, independent of the number of its changes. The work is a synchronous function on the store,
+therefore atomic, and is called from the event loop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIRST_S, MAX_S = 1.0, 60.0
 
 
 class Queue:
-    """Calls `work(key)`, which answers the seconds after which to come back, or None."""
+    """A queue that calls `work(key)`, which returns the seconds until the next call, or None."""
 
     def __init__(self, work: Callable[[Key], float | None]) -> None:
         self._work = work
@@ -30,7 +30,7 @@ class Queue:
         self._closed = False
 
     def add(self, key: Key) -> None:
-        """Look at a key in the next round of the loop."""
+        """Process a key in the next iteration of the loop."""
         if self._closed:
             return
         self._keys[key] = None
@@ -39,7 +39,7 @@ class Queue:
             asyncio.get_running_loop().call_soon(self._run)
 
     def later(self, key: Key, seconds: float) -> None:
-        """Look at a key again after a while; an earlier appointment stays."""
+        """Process a key again after a delay; an earlier timer stays."""
         loop = asyncio.get_running_loop()
         held = self._timers.get(key)
         if held is not None:
@@ -53,7 +53,7 @@ class Queue:
         self.add(key)
 
     def failed(self, key: Key) -> float:
-        """Count a failure; how long to wait before the next attempt."""
+        """Count a failure; return the delay before the next attempt."""
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
         return float(min(FIRST_S * 2**count, MAX_S))
@@ -79,7 +79,7 @@ class Queue:
                 self.later(key, again)
 
     def close(self) -> None:
-        """Stop; appointments are cancelled."""
+        """Stop, and cancel all timers."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()

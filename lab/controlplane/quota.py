@@ -1,6 +1,6 @@
-"""The ResourceQuota controller: what a namespace uses.
+"""The ResourceQuota controller: the usage of a namespace.
 
-Admission counts for itself; this keeps the status that people read.
+Admission computes the usage itself; this updates the status for users.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COUNTED = (QUOTAS, "pods", "configmaps", "secrets", "services", "persistentvolum
 
 
 class QuotaController:
-    """Keeps the status of all ResourceQuotas."""
+    """The controller of the status of all ResourceQuotas."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -30,7 +30,7 @@ class QuotaController:
         self._ends: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        """Watch quotas and what they count."""
+        """Watch quotas and the objects that they count."""
         self._ends = [self._store.subscribe(key, self._changed) for key in COUNTED]
         for quota in self._store.list(QUOTAS):
             self._changed("ADDED", quota, None)

@@ -15,12 +15,12 @@ Object = dict[str, Any]
 
 
 class ReplicaSetController(WorkloadController):
-    """Keeps all ReplicaSets."""
+    """The controller of all ReplicaSets."""
 
     key, kind, component = "replicasets.apps", "ReplicaSet", "replicaset-controller"
 
     def sync(self, key: Key) -> float | None:
-        """Create what is missing, delete what is too much, write the status."""
+        """Create missing pods, delete surplus ones, write the status."""
         replica_set = self.living(key)
         if replica_set is None:
             return None
@@ -65,7 +65,7 @@ class ReplicaSetController(WorkloadController):
 
 
 def _expendable(pod: Object) -> tuple[bool, int, bool, float]:
-    """Who goes first: without a node, not running, not ready, younger (ActivePodsWithRanks of pkg/controller)."""
+    """Return the deletion order: no node, not running, not ready, younger (ActivePodsWithRanks of pkg/controller)."""
     phases = {"Pending": 0, "Unknown": 1, "Running": 2}
     age = -int(pod["metadata"]["resourceVersion"])
     return bool(pod["spec"].get("nodeName")), phases.get(pod["status"].get("phase", ""), 0), is_ready(pod), age

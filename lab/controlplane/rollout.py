@@ -1,7 +1,7 @@
-"""Rolling updates: how many replicas old and new ReplicaSets of a Deployment may have now.
+"""Rolling updates: the number of replicas that old and new ReplicaSets of a Deployment may have now.
 
-Pure arithmetic of a rolling update (pkg/controller/deployment/rolling.go): never more than maxSurge above the desired,
-never fewer available than maxUnavailable below it.
+The arithmetic of pkg/controller/deployment/rolling.go: never more than maxSurge above the desired number, never fewer
+available than maxUnavailable below it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Object = dict[str, Any]
 
 
 def share(amount: int | str | None, total: int, *, up: bool) -> int:
-    """A number, or a percentage of the total."""
+    """Return a number, or a percentage of the total as a number."""
     if not isinstance(amount, str):
         return int(amount or 0)
     part = int(amount.rstrip("%") or 0) * total
@@ -20,7 +20,7 @@ def share(amount: int | str | None, total: int, *, up: bool) -> int:
 
 
 def limits(deployment: Object) -> tuple[int, int]:
-    """(maxSurge, maxUnavailable) as numbers; not both are 0."""
+    """Return (maxSurge, maxUnavailable) as numbers; at least one of them is not 0."""
     spec = deployment["spec"]
     rolling, desired = (spec.get("strategy") or {}).get("rollingUpdate") or {}, int(spec.get("replicas", 1))
     surge = share(rolling.get("maxSurge"), desired, up=True)
@@ -29,17 +29,17 @@ def limits(deployment: Object) -> tuple[int, int]:
 
 
 def size(replica_set: Object) -> int:
-    """How many replicas it is to have."""
+    """Return the desired number of replicas."""
     return int(replica_set["spec"].get("replicas", 0))
 
 
 def available(replica_set: Object) -> int:
-    """How many of them serve."""
+    """Return the number of available replicas."""
     return int((replica_set.get("status") or {}).get("availableReplicas", 0))
 
 
 def new_size(deployment: Object, new: Object, old: list[Object]) -> int:
-    """The size of the new set."""
+    """Return the size of the new set."""
     desired = int(deployment["spec"].get("replicas", 1))
     if size(new) > desired or (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
         return desired
@@ -49,7 +49,7 @@ def new_size(deployment: Object, new: Object, old: list[Object]) -> int:
 
 
 def old_sizes(deployment: Object, new: Object, old: list[Object]) -> dict[str, int]:
-    """The sizes of the old sets by name, oldest first: broken replicas go first, then as many as are replaced."""
+    """Return the sizes of the old sets by name, oldest first: unhealthy replicas are removed first."""
     sizes = {r["metadata"]["name"]: size(r) for r in old}
     desired, (_, unavailable) = int(deployment["spec"].get("replicas", 1)), limits(deployment)
     least = desired - unavailable

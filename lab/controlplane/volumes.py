@@ -1,4 +1,4 @@
-"""PersistentVolumes: which one suits a claim, and what happens to it when the claim is gone."""
+"""PersistentVolumes: the matching volume for a PVC, and its release after the PVC is deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DYNAMIC = "pv.kubernetes.io/provisioned-by"
 
 
 def suits(volume: Object, claim: Object) -> bool:
-    """Whether a free volume, or one reserved for the claim, can serve it."""
+    """Return whether a free volume, or one reserved for the PVC, satisfies it."""
     spec, claim_spec = volume["spec"], claim["spec"]
     if volume["metadata"].get("deletionTimestamp") or (volume.get("status") or {}).get("phase") not in (
         "Available",
@@ -46,7 +46,7 @@ def suits(volume: Object, claim: Object) -> bool:
 
 
 def best(store: Store, claim: Object, node: Object | None = None) -> Object | None:
-    """The smallest volume that suits (and can be used on a node); one reserved for the claim before all others."""
+    """Return the smallest matching volume (usable on a node); one reserved for the PVC has precedence."""
     candidates = [
         volume for volume in store.list(VOLUMES) if suits(volume, claim) and (node is None or reaches(volume, node))
     ]
@@ -58,7 +58,7 @@ def best(store: Store, claim: Object, node: Object | None = None) -> Object | No
 
 
 def reference(claim: Object) -> Object:
-    """The claimRef of a bound volume."""
+    """Return the claimRef of a bound volume."""
     meta = claim["metadata"]
     return {
         "apiVersion": "v1",
@@ -71,7 +71,7 @@ def reference(claim: Object) -> Object:
 
 
 class VolumeController:
-    """Keeps the phase of volumes, and reclaims them."""
+    """The controller that updates the phase of volumes, and reclaims them."""
 
     def __init__(self, store: Store, look: Callable[[], None]) -> None:
         self._store, self._look = store, look
@@ -79,7 +79,7 @@ class VolumeController:
         self._ends: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        """Watch volumes and claims; `look` is called when a volume has become free."""
+        """Watch volumes and PVCs; `look` is called when a volume becomes free."""
         self._ends = [self._store.subscribe(VOLUMES, self._volume), self._store.subscribe(CLAIMS, self._claim)]
         for volume in self._store.list(VOLUMES):
             self._volume("ADDED", volume, None)
@@ -99,7 +99,7 @@ class VolumeController:
             self._queue.add(("", claim["spec"]["volumeName"]))
 
     def sync(self, key: Key) -> float | None:
-        """Bring one volume's phase up to date."""
+        """Update one volume's phase."""
         volume = self._store.get(VOLUMES, None, key[1])
         if volume is None:
             return None

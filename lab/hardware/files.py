@@ -1,4 +1,4 @@
-"""The text after the mounts of pods: fake programs, device files, sysfs; made once and shared."""
+"""The files behind the mounts of pods: fake programs, device files, sysfs; created once and shared."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ IMAGE_PROGRAMS = {
     "mpiexec": ("mpirun", "main"),
     "nslookup": ("nslookup", "main"),
 }
-#: The further files of nccl-tests' images; their name shows it.
+# Additional files of nccl-tests' images, which are recognised by name.
 NCCL_TESTS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast")
 TESTS_PROGRAMS = {f"{name}_perf": ("nccl_tests", "main") for name in NCCL_TESTS}
-#: Programs that are called by their full path.
+# Programs that are called by their full path.
 PLACES = {"sshd": "/usr/sbin"}
 DRIVER_PROGRAMS = {"nvidia-smi": ("nvidia_smi", "main")}
-AMD_PROGRAMS = {"rocm-smi": ("rocm_smi", "main")}  # the images of ROCm bring it themselves
-DCGM_PROGRAMS = {"dcgmi": ("dcgm", "main"), "nv-hostengine": ("dcgm", "engine_main")}  # where the images have DCGM
+AMD_PROGRAMS = {"rocm-smi": ("rocm_smi", "main")}  # the images of ROCm contain it
+DCGM_PROGRAMS = {"dcgmi": ("dcgm", "main"), "nv-hostengine": ("dcgm", "engine_main")}  # if the images have DCGM
 PERFTEST_PROGRAMS = {"ib_write_bw": ("perftest", "main"), "fi_pingpong": ("perftest", "pingpong_main")}
 OPTIONAL = {"tests": TESTS_PROGRAMS, "dcgm": DCGM_PROGRAMS, "perftest": PERFTEST_PROGRAMS}
-#: A fake: the interpreter of the cluster's own process. A trial starts dozens, which find their modules compiled
-#: and spend no time on their own rubbish, neither while they run nor at the end.
+# A fake runs in the interpreter of the cluster's own process. A trial starts dozens: they use compiled modules and no
+# garbage collection.
 PROGRAM = """{start}
 import gc, os, sys
 gc.disable()
@@ -54,30 +54,30 @@ for stream in sys.stdout, sys.stderr:
 os._exit(code)
 """
 SHEBANG = 127
-#: Beside the pods' interpreter: no package of this machine is one of theirs (site.py, PEP 405).
+# Next to the pods' interpreter, so that this machine's packages are not visible (site.py, PEP 405).
 ENVIRONMENT = "home = {home}\ninclude-system-site-packages = false\n"
 
 
 class HardwareFiles:
-    """Files below a folder that containers can see and that goes with the cluster."""
+    """Files below a folder that containers can see; it is removed together with the cluster."""
 
     def __init__(self, root: Path, gpu: Mapping[str, Any], *, contained: bool) -> None:
-        """`gpu`: the world's; `contained`: pods have mounts of their own, and fakes shut out their environment."""
+        """`gpu`: the world's; `contained`: pods have their own mounts, and fakes ignore Python's variables."""
         self._root, self._contained, self._flags = root, contained, " -IS" if contained else ""
         self._amd = gpu.get("vendor") == "amd"
         self._amd_sysfs = str(gpu["resource"]).startswith("amd.com/")
 
     def replay(self, recorded: str) -> Path:
-        """Return a copy of a recorded log, which pods print instead of one of their own."""
+        """Return a copy of a recorded log, which pods print instead of a simulated one."""
         copy = self._root / REPLAY
         if not copy.exists():
             shutil.copyfile(recorded, copy)
         return copy
 
     def programs(self, lacks: frozenset[str], *, gpus: bool, more: frozenset[str] = frozenset()) -> Path:
-        """The folder of fakes: what an image brings, and what the container toolkit adds to pods with GPUs.
+        """Return the folder of fakes: programs of the image, and additions of the container toolkit for GPUs.
 
-        ``more``: what else the image contains, of OPTIONAL.
+        ``more``: optional programs of the image, of OPTIONAL.
         """
         offered = dict(IMAGE_PROGRAMS)
         for name in sorted(more):
@@ -88,9 +88,9 @@ class HardwareFiles:
         if folder.exists():
             return folder
         folder.mkdir(parents=True)
-        # Not the environment's own, which may be a copy that does not find its library from elsewhere.
+        # Not the virtual environment's own, which may be a copy that does not find its library from elsewhere.
         python = Path(getattr(sys, "_base_executable", "") or sys.executable).resolve()
-        compileall.compile_dir(Path(__file__).resolve().parent / "fakes", quiet=2)  # where they may be written
+        compileall.compile_dir(Path(__file__).resolve().parent / "fakes", quiet=2)  # if bytecode files may be written
         for name in ("python3", "python"):
             (folder / name).symlink_to(python)
         (folder / "pyvenv.cfg").write_text(ENVIRONMENT.format(home=python.parent), encoding="utf-8")
@@ -101,19 +101,19 @@ class HardwareFiles:
         return folder
 
     def kernel_log(self, node: str, lines: Sequence[str]) -> Path:
-        """What the driver of a node has written into the kernel's log, which privileged pods can read."""
+        """Return the kernel log with the driver's messages on a node, which privileged pods can read."""
         path = self._root / f"{node}.kmsg"
         path.write_text("".join(f"4,{n},{n * 1000},-;{line}\n" for n, line in enumerate(lines)), encoding="utf-8")
         return path
 
     def device(self) -> Path:
-        """An empty file in place of any device file."""
+        """Return an empty file that replaces any device file."""
         path = self._root / "device"
         path.touch()
         return path
 
     def verbs(self, node: str, devices: int) -> Path:
-        """Return /dev/infiniband of a node with so many devices."""
+        """Return /dev/infiniband of a node with this number of devices."""
         folder = self._root / "verbs" / node
         if not folder.exists():
             folder.mkdir(parents=True)
@@ -122,7 +122,7 @@ class HardwareFiles:
         return folder
 
     def net(self, whose: str, interfaces: Sequence[Object]) -> Path:
-        """/sys/class/net of a pod that has no network of its own."""
+        """Return /sys/class/net of a pod without its own network."""
         folder = self._root / "net" / whose
         if not folder.exists():
             sysfs.write_interfaces(folder, interfaces)
@@ -131,7 +131,7 @@ class HardwareFiles:
     def sysfs(
         self, whose: str, gpus: Sequence[Object], devices: Sequence[Object], pci: Object
     ) -> list[tuple[Path, str]]:
-        """What sysfs shows of the NICs of a node or a pod, and of the node's PCI tree: folders and their places."""
+        """Return the sysfs folders for the NICs of a node or a pod, and for the node's PCI tree, with their places."""
         folder = self._root / "sysfs" / whose
         if not folder.exists():
             tree = sysfs.TREE if self._contained else str(folder / "tree")
@@ -148,10 +148,10 @@ class HardwareFiles:
 
 
 def first_lines(python: Path, flags: str = "") -> str:
-    """Return how a script begins: its interpreter, or a shell where the kernel cannot read that path.
+    """Return the first lines of a script: its interpreter, or a shell if the kernel cannot parse that path.
 
-    A blank ends the path there, and so did the 127th byte before Linux 5.1 (fs/binfmt_script.c). To Python the shell's
-    lines are a text.
+    The path ends at a blank and, before Linux 5.1, at the 127th byte (fs/binfmt_script.c). For Python the shell's lines
+    are a string.
     """
     start = f"#!{python}{flags}"
     if len(start) < SHEBANG and len(str(python).split()) == 1:

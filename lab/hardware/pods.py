@@ -1,7 +1,7 @@
-"""The hardware of a node as its pods see it: devices, files and programs.
+"""The hardware of a node as seen by its pods: devices, files and programs.
 
-A pod that was given GPUs or RDMA devices gets what device plugins and the container toolkit would give it: device
-files, sysfs entries, and on its PATH the fakes, which read what they say from `/run/sim/node.json`.
+A pod with GPUs or RDMA devices gets the additions of device plugins and the container toolkit: device files, sysfs
+entries, and on its PATH the fakes, which read `/run/sim/node.json`.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ ENDED = ("Succeeded", "Failed")
 
 
 class Hardware:
-    """The devices of all nodes, and which pod has which of them."""
+    """The devices of all nodes, and their allocation to pods."""
 
     def __init__(
         self, store: Store, world: Mapping[str, Any], platform: str, root: Path, *, contained: bool = True
     ) -> None:
-        """`root`: a folder that containers can see and that goes with the cluster.
+        """`root`: a folder that containers can see; it is removed together with the cluster.
 
-        `contained`: pods have mounts and a network of their own; where they have not, Python programs get them from
-        what their environment brings in, which fakes must then not shut out.
+        `contained`: pods have their own mounts and network. Otherwise Python programs get these through a module in
+        their environment, which fakes must then not ignore.
         """
         self._store, self._world, self._platform, self._root = store, world, platform, root
         self._held: dict[tuple[str, str], dict[str, list[int]]] = {}
@@ -49,10 +49,10 @@ class Hardware:
         self._attached: dict[str, list[Attached]] = {}
         self._files = HardwareFiles(root, world["gpu"], contained=contained)
         self.own_network = True
-        """Whether pods have interfaces of their own; where they have not, sysfs shows those that they would have."""
+        """Whether pods have their own interfaces; otherwise sysfs shows the interfaces that they would have."""
 
     def env(self, pod: Object, node: str) -> dict[str, str]:
-        """More environment: where the fakes are, and which GPUs the container toolkit was asked for."""
+        """Return additional variables: the path of the fakes, and the GPUs requested from the container toolkit."""
         env = {"PATH": f"{MOUNTED}/bin:{SYSTEM_PATH}", "SIM_NODE_JSON": f"{MOUNTED}/node.json"}
         gpus = self._gpus(pod, node)
         if gpus:
@@ -64,7 +64,7 @@ class Hardware:
         return env
 
     def _slow(self, pod: Object) -> Object:
-        """The folders of a pod with slow or late storage, see fakes/slow."""
+        """Return the folders of a pod with slow or late storage, see fakes/slow."""
         namespace, by_path = pod["metadata"]["namespace"], {}
         claims = {
             v["name"]: v["persistentVolumeClaim"]["claimName"]
@@ -88,7 +88,7 @@ class Hardware:
         return by_path
 
     def host_folder(self, path: str, node: str) -> Path | None:
-        """A folder that the nodes of this world have and pods may mount, with what is below it; else None."""
+        """Return the copy of a folder of the world's nodes that pods may mount, with its content; else None."""
         known = [str(each).rstrip("/") for each in self._world.get("host_paths", [])]
         if not any(path.rstrip("/") == each or path.startswith(f"{each}/") for each in known):
             return None
@@ -97,7 +97,7 @@ class Hardware:
         return folder
 
     def mounts(self, pod: Object, node: str) -> list[Object]:
-        """More mounts: fakes and state, device files, sysfs."""
+        """Return additional mounts: fakes and state, device files, sysfs."""
         gpus, rdma, uid = self._gpus(pod, node), self._rdma(pod, node), pod["metadata"]["uid"]
         lacks = self._images.lacks_any(pod)
         state = self._root / f"{uid}.json"
@@ -117,11 +117,11 @@ class Hardware:
         if self._world.get("collective", {}).get("replay"):
             files.append((self._files.replay(self._world["collective"]["replay"]), f"{MOUNTED}/{REPLAY}"))
         if not self._world["fabric"].get("verbs", True):
-            pass  # NICs without RDMA verbs: only the plugin of NCCL knows how to use them
-        elif self._world["fabric"].get("networks"):  # with a network of its own, a pod sees the devices moved into it
+            pass  # NICs without RDMA verbs: only NCCL's plugin can use them
+        elif self._world["fabric"].get("networks"):  # with its own network, a pod sees the devices moved into it
             if rdma and rdma["devices"]:
                 files += self._sysfs(uid, node, rdma["devices"])
-        elif self._has_gpus(node) and self._devices(node):  # else all of the node, usable or not
+        elif self._has_gpus(node) and self._devices(node):  # otherwise all devices of the node, usable or not
             files += self._sysfs(node, node, self._devices(node))
         mounts: list[Object] = [
             {"source": str(source), "target": target, "readonly": target != sysfs.LIVE} for source, target in files
@@ -137,10 +137,10 @@ class Hardware:
             )
         return mounts
 
-    # -- which pod has what
+    # -- allocation of devices
 
     def attach(self, pod: Object, node: str, ip: str) -> dict[str, str]:
-        """Attach the networks that a pod asks for; returns the annotations that say so. AttachmentError."""
+        """Attach the networks that a pod requests; return the annotations about them. AttachmentError."""
         networks = self._world["fabric"].get("networks")
         if not networks or not self._changes(node).get("rdma", {}).get("attached", True):
             return {}
@@ -155,13 +155,13 @@ class Hardware:
         return {attachments.STATUS: attachments.status(attached, ip)}
 
     def wires(self, pod: Object, node: str) -> Object:
-        """What the pod's cables are like, and which further interfaces it has."""
+        """Return the properties of the pod's veth pair, and its further interfaces."""
         attached = self._attached.get(pod["metadata"]["uid"], [])
         more = [{"name": each.name, "address": each.address, "mtu": each.mtu} for each in attached]
         return {**self._changes(node).get("network", {}), "more": more}
 
     def refuse(self, pod: Object, node: str) -> tuple[str, str] | None:
-        """Why the kubelet does not admit a pod: under its topology policy the GPUs must be of one NUMA node."""
+        """Return why the kubelet rejects a pod: under its topology policy the GPUs must be of one NUMA node."""
         gpu = self._world["gpu"]
         count = requested(pod, gpu["resource"])
         most = max(Counter(gpu.get("numa", [])).values(), default=0)
@@ -170,27 +170,27 @@ class Hardware:
         return None
 
     def gpus_of_node(self, node: str) -> list[Object]:
-        """Return all GPUs of a node that has some."""
+        """Return all GPUs of a node; empty if it has none."""
         return [self._gpu(node, index) for index in range(self._world["gpu"]["count"])]
 
     def _claimed(self, pod: Object, node: str) -> list[int]:
-        """The GPUs that were allocated to a pod's resource claims."""
+        """Return the GPUs that are allocated to a pod's resource claims."""
         if not pod["spec"].get("resourceClaims"):
             return []
         names = devices.held(self._store, pod, "gpu.nvidia.com", node)
         return [int(name.removeprefix("gpu-")) for name in names if name.removeprefix("gpu-").isdigit()]
 
     def _gpus(self, pod: Object, node: str) -> list[Object]:
-        """The GPUs of a pod."""
+        """Return the GPUs of a pod."""
         gpu = self._world["gpu"]
         mine = [*self._allot(pod, node, gpu["resource"], gpu["count"]), *self._claimed(pod, node)]
-        if mine and self._changes(node).get("gpu", {}).get("visible_all"):  # the toolkit obeys an image that says "all"
+        if mine and self._changes(node).get("gpu", {}).get("visible_all"):  # the toolkit follows an image with "all"
             mine = list(range(gpu["count"]))
         gpus = [self._gpu(node, index) for index in mine]
-        return [gpu for gpu in gpus if not gpu.get("lost")]  # what the driver has dropped, no program sees
+        return [gpu for gpu in gpus if not gpu.get("lost")]  # no program sees a GPU that the driver has lost
 
     def _allot(self, pod: Object, node: str, resource: str, count: int) -> list[int]:
-        """Which of a node's devices a pod has: it keeps those that it was given first."""
+        """Return the indexes of a pod's devices on its node: it keeps its first allocation."""
         uid, amount = pod["metadata"]["uid"], requested(pod, resource)
         held = self._held.setdefault((node, resource), {})
         if amount and uid not in held:
@@ -227,7 +227,7 @@ class Hardware:
     def _rdma(self, pod: Object, node: str) -> Object | None:
         fabric, changes = self._world["fabric"], self._changes(node).get("rdma", {})
         resource = fabric.get("resource")
-        moving = not resource and bool(fabric.get("networks"))  # the network itself brings its NIC into the pod
+        moving = not resource and bool(fabric.get("networks"))  # the network itself moves its NIC into the pod
         if not (moving or (resource and requested(pod, resource))) or not changes.get("mounted", True):
             return None
         if moving and not self._attached.get(pod["metadata"]["uid"]):
@@ -248,7 +248,7 @@ class Hardware:
         return {"devices": devices, "gdr": changes.get("gdr", True)}
 
     def _allotted(self, pod: Object, node: str) -> list[Object]:
-        """The devices of the pod's resource: all of the node, or as many as it asked for."""
+        """Return the devices of the pod's resource: all of the node, or the requested number."""
         fabric, devices = self._world["fabric"], self._devices(node)
         if not fabric.get("exclusive"):
             return devices
@@ -287,20 +287,20 @@ class Hardware:
             claimable and node in node_names(self._world)[0]
         )
 
-    # -- the text after a mount
+    # -- files behind mounts
 
     def _net(self, uid: str, node: str) -> Path:
-        """/sys/class/net of a pod that has no network of its own."""
+        """Return /sys/class/net of a pod without its own network."""
         mtu = self._changes(node).get("network", {}).get("mtu", 1500)
         more = [{"name": each.name, "mtu": each.mtu} for each in self._attached.get(uid, [])]
         return self._files.net(uid, [{"name": "eth0", "mtu": mtu}, *more])
 
     def _sysfs(self, whose: str, node: str, devices: Sequence[Object]) -> list[tuple[Path, str]]:
-        """What sysfs shows of the NICs of a node or a pod, and of the node's PCI tree."""
+        """Return the sysfs folders for the NICs of a node or a pod, and for the node's PCI tree."""
         return self._files.sysfs(whose, self.gpus_of_node(node), devices, self._changes(node).get("pci", {}))
 
     def _state(self, pod: Object, node: str, gpus: list[Object], rdma: Object | None) -> Object:
-        """What the fakes read."""
+        """Return the state that the fakes read."""
         gpu, plugin = self._world["gpu"], self._world["fabric"].get("plugin")
         kind = {key: gpu[key] for key in gpu if key not in ("count", "resource", "bus_ids", "numa", "cpus")}
         if plugin and not self._has_plugin(pod, plugin):
@@ -330,7 +330,7 @@ class Hardware:
         }
 
     def _has_plugin(self, pod: Object, plugin: Object) -> bool:
-        """Whether the pod sees the library: in its image, or in a folder of the node."""
+        """Return whether the pod sees the library: in its image, or in a folder of the node."""
         place = plugin.get("host_path")
         if not place:
             return plugin["file"] not in self._images.lacks_any(pod)
@@ -343,7 +343,7 @@ class Hardware:
         return not plugin.get("daemon") or any(fnmatch.fnmatchcase(image, plugin["daemon"]) for image in images)
 
     def _imex(self, pod: Object, node: str) -> bool:
-        """Whether the pod was given a channel of the IMEX service, by which GPUs of several nodes share memory."""
+        """Return whether the pod has an IMEX channel, through which GPUs of several nodes share memory."""
         mnnvl = self._world["fabric"].get("mnnvl")
         if not mnnvl or not self._changes(node).get("imex", True):
             return False
@@ -352,7 +352,7 @@ class Hardware:
 
 
 def requested(pod: Object, resource: str) -> int:
-    """How many of an extended resource the containers of a pod ask for."""
+    """Return the amount of an extended resource that the containers of a pod request."""
     total = 0
     for container in pod["spec"].get("containers", []):
         resources = container.get("resources") or {}
@@ -361,7 +361,7 @@ def requested(pod: Object, resource: str) -> int:
 
 
 def claimed_classes(store: Store, pod: Object) -> set[str]:
-    """The device classes of a pod's resource claims, by their templates or by the claims themselves."""
+    """Return the device classes of a pod's resource claims, from their templates or from the claims themselves."""
     classes = set()
     namespace = pod["metadata"].get("namespace", "default")
     for claim in pod["spec"].get("resourceClaims") or []:
@@ -378,5 +378,5 @@ def claimed_classes(store: Store, pod: Object) -> set[str]:
 
 
 def _hex(*parts: str) -> str:
-    """Sixteen hexadecimal digits that belong to a name."""
+    """Return sixteen hexadecimal digits derived from a name."""
     return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]

@@ -1,8 +1,8 @@
 """The sysfs of a node: NICs, GPUs, and the PCI bridges between them.
 
-Files shaped like the kernel's: /sys/class/infiniband (drivers/infiniband/core/sysfs.c), infiniband_verbs, and the PCI
-tree. The tree cannot lie in /sys/devices without hiding the machine's own: its links lead to /run/sim/sys instead.
-Counters lie there twice, as hard links: read-only where programs read them, and where a played collective counts.
+The files have the kernel's format: /sys/class/infiniband (drivers/infiniband/core/sysfs.c), infiniband_verbs, and the
+PCI tree. The tree cannot be in /sys/devices without hiding the machine's own: its links point to /run/sim/sys instead.
+Counters exist twice, as hard links: read-only for programs, and writable for a simulated collective.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Object = dict[str, Any]
-#: Where the tree and the counters lie in a pod.
+# Places of the tree and the counters in a pod.
 TREE, LIVE = "/run/sim/sys", "/run/sim/live"
 PORT_STATES = {"DOWN": "1: DOWN", "INIT": "2: INIT", "ARMED": "3: ARMED", "ACTIVE": "4: ACTIVE"}
-#: Lanes and signalling of a rate, as sysfs names them (drivers/infiniband/core/sysfs.c).
+# Lanes and signalling of a rate, as named in sysfs (drivers/infiniband/core/sysfs.c).
 RATES = {100: "100 Gb/sec (4X EDR)", 200: "200 Gb/sec (4X HDR)", 400: "400 Gb/sec (4X NDR)", 800: "800 Gb/sec (4X XDR)"}
 FIRMWARE, BOARD = "28.43.2026", "MT_0000000838"
-TABLE = 8  # entries of a P_Key table that are written; the rest of mlx5's 128 are as empty
+TABLE = 8  # number of P_Key table entries that are written; the rest of mlx5's 128 are also empty
 COUNTERS = [
     "port_xmit_data",
     "port_rcv_data",
@@ -54,17 +54,17 @@ ACS_ON = 0x001D  # source validation, request and completion redirect, upstream 
 
 
 def gpu_places(gpu: Mapping[str, Any], nics: int) -> list[list[str]]:
-    """Where each GPU hangs: host bridge, root port, a switch's two ports, the GPU; its NICs hang on that switch."""
+    """Return each GPU's place: host bridge, root port, a switch's two ports, GPU; its NICs are below that switch."""
     return [_below_switch(int(bus, 16), _share(gpu, nics), 0, int(bus, 16), 0) for bus in gpu.get("bus_ids", [])]
 
 
 def nic_places(gpu: Mapping[str, Any], devices: Sequence[Object], *, function: int = 0) -> list[tuple[list[str], int]]:
-    """Where each NIC hangs, and on which NUMA node: next to its GPU, or where its `slot` says (gpu3, numa1)."""
+    """Return the place and NUMA node of each NIC: next to its GPU, or as set by its `slot` (gpu3, numa1)."""
     buses = [int(bus, 16) for bus in gpu.get("bus_ids", [])]
     share, places = _share(gpu, len(devices)), []
     for number, device in enumerate(devices):
         rail, slot = device["rail"], str(device.get("slot", ""))
-        index = int(slot[3:]) if slot.startswith("gpu") else _beside(rail, len(buses), len(devices))
+        index = int(slot[3:]) if slot.startswith("gpu") else _gpu_next_to(rail, len(buses), len(devices))
         if slot.startswith("numa") or index >= len(buses):
             root = f"pci0001:{rail * 4:02x}"
             place = [root, f"0001:{rail * 4:02x}:01.0", f"0001:{rail * 4 + 1:02x}:00.{function}"]
@@ -76,8 +76,8 @@ def nic_places(gpu: Mapping[str, Any], devices: Sequence[Object], *, function: i
     return places
 
 
-def _beside(rail: int, gpus: int, nics: int) -> int:
-    """The GPU next to a NIC; a further NIC (storage, management) has none."""
+def _gpu_next_to(rail: int, gpus: int, nics: int) -> int:
+    """Return the index of the GPU next to a NIC; above the last one for a further NIC (storage, management)."""
     return rail // (nics // gpus) if gpus and nics >= gpus else rail * gpus // max(1, nics)
 
 
@@ -94,7 +94,7 @@ def _below_switch(gpu_bus: int, share: int, port: int, bus: int, function: int) 
 def entries(
     gpus: Iterable[Object], devices: Iterable[Object], *, amd: bool = False
 ) -> list[tuple[list[str], dict[str, str]]]:
-    """Place and files of every GPU and NIC, for `write_tree`; amdgpu counts its errors there."""
+    """Return place and files of every GPU and NIC, for `write_tree`; amdgpu has its error counters there."""
     places = []
     for gpu in gpus:
         files = {"numa_node": str(gpu["numa"]), "vendor": "0x1002" if amd else "0x10de", "class": "0x030200"}
@@ -113,9 +113,9 @@ def entries(
 def write_tree(
     folder: Path, entries: Iterable[tuple[list[str], Mapping[str, str]]], pci: Mapping[str, Any], tree: str = TREE
 ) -> None:
-    """The PCI tree below `folder`/devices, and `folder`/bus with a link for each device.
+    """Write the PCI tree below `folder`/devices, and `folder`/bus with a link for each device.
 
-    `tree`: where links find it. `entries`: place and files of each GPU and NIC. `pci`: readable (the whole
+    `tree`: the target of links. `entries`: place and files of each GPU and NIC. `pci`: readable (the whole
     configuration, not its first 64 bytes), acs (it is on).
     """
     config = bytes(64)
@@ -135,7 +135,7 @@ def write_tree(
 
 
 def write_devices(folder: Path, live: Path, devices: Iterable[Object], tree: str = TREE) -> None:
-    """/sys/class/infiniband, with the counters of each port also in `live`; `tree`: where links find the PCI tree."""
+    """Write /sys/class/infiniband, each port's counters also to `live`; `tree`: target of links to the PCI tree."""
     live.mkdir(parents=True, exist_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     for device in devices:
@@ -154,30 +154,30 @@ def write_devices(folder: Path, live: Path, devices: Iterable[Object], tree: str
 
 
 def write_verbs(folder: Path, devices: Iterable[Object]) -> None:
-    """/sys/class/infiniband_verbs: which uverbs file belongs to which device."""
+    """Write /sys/class/infiniband_verbs: the uverbs file of each device."""
     folder.mkdir(parents=True, exist_ok=True)
     for device in devices:
         _write(folder / f"uverbs{device['rail']}", {"ibdev": device["name"]})
 
 
 def write_interfaces(folder: Path, interfaces: Iterable[Object]) -> None:
-    """/sys/class/net."""
+    """Write /sys/class/net."""
     for each in interfaces:
         files = {"mtu": str(each["mtu"]), "flags": "0x1003", "operstate": "up", "speed": "10000"}
         _write(folder / each["name"], files)
 
 
 def _history(device: Object, counter: str) -> int:
-    """What has been counted since the node started: traffic, and a link that came up once more than it had to."""
+    """Return a counter's value since the start of the node: traffic, and one additional link-up."""
     if counter in ("port_xmit_data", "port_rcv_data", "tx_bytes", "rx_bytes"):
         return 731_000_000_000 + 104_729 * int(device["rail"])
     return 1 if counter == "link_downed" else 0
 
 
 def _port_files(device: Object) -> dict[str, str]:
-    """The files of a device that has one port."""
+    """Return the files of a device with one port."""
     infiniband, guid, up = device["link_layer"] == "InfiniBand", device["guid"], device["state"]
-    managed = infiniband and up in ("ARMED", "ACTIVE")  # a subnet manager has been here
+    managed = infiniband and up in ("ARMED", "ACTIVE")  # a subnet manager has configured the port
     files = {
         "node_guid": guid,
         "fw_ver": str(device.get("fw", FIRMWARE)),
@@ -196,7 +196,7 @@ def _port_files(device: Object) -> dict[str, str]:
     gids = {0: "0000:0000:0000:0000:0000:0000:0000:0000"}
     if device.get("gid", True):
         gids[0] = f"fe80:0000:0000:0000:{guid}"
-        if device["link_layer"] == "Ethernet":  # a GID for each address and version of RoCE, the IPv4 ones last
+        if device["link_layer"] == "Ethernet":  # a GID for each address and RoCE version, IPv4 last
             own = device.get("address") or f"172.16.{device['rail']}.{1 + int(guid[:2], 16) % 250}"
             gids |= {1: gids[0], 2: _mapped(own), 3: _mapped(own)}
     for index, gid in gids.items():

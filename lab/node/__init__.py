@@ -1,6 +1,6 @@
 """The kubelets: pods that are bound to a node become processes, and report.
 
-`Kubelet(store, network, images, hardware).start()` serves all simulated nodes.
+`Kubelet(store, network, images, hardware).start()` runs all simulated nodes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Multus: the further networks of a pod, and the annotation that lists them.
+"""Multus: the additional networks of a pod, and the annotation that lists them.
 
-A pod names NetworkAttachmentDefinitions in an annotation; each brings the next of the pod's virtual functions with its
-RDMA device, and an address. Attachments are in the pod's `network-status` annotation, as the specification of
-the Network Plumbing Working Group has it. Google's clusters use another form of the same (gkenetworks.py). The
-interfaces themselves are not built: nothing here sends over them.
+A pod names NetworkAttachmentDefinitions in an annotation; each attaches the next of the pod's virtual functions with
+its RDMA device, and an address. The pod's `network-status` annotation lists attachments in the format of the Network
+Plumbing Working Group's specification. Google's clusters use another form (gkenetworks.py). The interfaces themselves
+are not created: nothing here sends over them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WORD = re.compile(r"(?:([a-z0-9.-]+)/)?([a-z0-9.-]+)(?:@([\w.-]+))?")
 
 
 class AttachmentError(Exception):
-    """A network cannot be attached; the text is Multus'."""
+    """An error while a network is attached, with Multus' message."""
 
 
 class Attached(NamedTuple):
@@ -41,12 +41,12 @@ class Attached(NamedTuple):
     address: str
     mac: str
     mtu: int
-    device: str  # the RDMA device that came with it
+    device: str  # the RDMA device that is attached with it
     pci: str
 
 
 def definitions(fabric: Mapping[str, Any]) -> list[Object]:
-    """The API objects of a platform's networks: the kind itself, and one definition for each name."""
+    """Return the API objects of a platform's networks: the kind itself, and one definition for each name."""
     networks = fabric.get("networks")
     if not networks:
         return []
@@ -88,7 +88,7 @@ def definitions(fabric: Mapping[str, Any]) -> list[Object]:
 
 
 def asked(pod: Object) -> list[tuple[str, str, str]]:
-    """The networks that a pod asks for: namespace, name, and the interface's name where it gives one."""
+    """Return the networks that a pod requests: namespace, name, and the interface's name if it is given."""
     text = (pod["metadata"].get("annotations") or {}).get(ASKED, "").strip()
     own = pod["metadata"].get("namespace", "default")
     if text.startswith("["):
@@ -112,7 +112,7 @@ def asked(pod: Object) -> list[tuple[str, str, str]]:
 def attach_gke(
     pod: Object, devices: Sequence[Object], networks: Mapping[str, Any], ip: str, store: Store
 ) -> list[Attached]:
-    """Give a pod the NIC of each Network that it names."""
+    """Move the NIC of each Network that a pod names into the pod."""
     try:
         requested = gkenetworks.asked(pod)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -136,7 +136,7 @@ def attach(
     ip: str,
     store: Store,
 ) -> list[Attached]:
-    """Give each requested network the next device of the pod."""
+    """Assign the next device of the pod to each requested network."""
     attached = []
     known = list(networks["names"])
     for number, (namespace, name, interface) in enumerate(requested):
@@ -181,7 +181,7 @@ def _attached(
 
 
 def status(attached: Sequence[Attached], ip: str) -> str:
-    """The annotation: the pod's own network first, then what was attached."""
+    """Return the annotation: the pod's own network first, then attached ones."""
     entries: list[Object] = [{"name": "cbr0", "interface": "eth0", "ips": [ip], "default": True, "dns": {}}]
     for each in attached:
         device = {"type": "pci", "version": "1.1.0", "pci": {"pci-address": each.pci, "rdma-device": each.device}}

@@ -24,9 +24,10 @@ from .volumes import MountError
 Object = dict[str, Any]
 BACKOFF_S, MAX_BACKOFF_S, QUIET_S = 10, 300, 600
 DRAIN_S = 2
-"""MaxContainerBackOff and its start in pkg/kubelet; a container that ran 10 minutes starts anew."""
+"""MaxContainerBackOff and its initial value in pkg/kubelet; it is reset after a container has run for 10 minutes."""
 PAUSE = ["sh", "-c", "trap 'kill $!; exit 0' TERM; sleep infinity & wait"]
-"""Ends on SIGTERM as the daemons and the pause of an image do; a first process without a handler ignores it."""
+"""Ends on SIGTERM like an image's daemons and pause; the first process of a namespace without a handler would ignore
+it."""
 
 
 class Container(ContainerContext):
@@ -35,7 +36,7 @@ class Container(ContainerContext):
     _backoff = BACKOFF_S
 
     async def run(self) -> None:
-        """Run until the container needs no further start."""
+        """Run until the container needs no further restart."""
         while True:
             await self._once()
             if self.worker.stopping or not self._restarts():
@@ -58,7 +59,7 @@ class Container(ContainerContext):
         ran = self._ran_for()
         if ran > QUIET_S:
             self._backoff, self.state.restarts = BACKOFF_S, self.state.restarts
-        elif self.state.restarts:  # the first restart is at once
+        elif self.state.restarts:  # the first restart is immediate
             meta = self.worker.pod["metadata"]
             pod = f"{meta['name']}_{meta['namespace']}({meta['uid']})"
             self.state.wait(
@@ -84,7 +85,8 @@ class Container(ContainerContext):
         env = await self._configure()
         await self._start(env)
         if self.process is not None:
-            # A pod that is terminated meanwhile had nothing to stop yet; a kubelet looks until nothing runs any more.
+            # A pod that is terminated during the start had no process to stop yet; a kubelet repeats until nothing
+            # runs.
             ends = self.worker.stopping or self.worker.finishing
             late = [asyncio.create_task(self.stop(self.worker.grace_s))] if ends else []
             await self._watch(self.process)
@@ -115,7 +117,7 @@ class Container(ContainerContext):
                 )
 
     def _as_the_kubelet_has_it(self) -> Object:
-        """The pod with the addresses of its sandbox, which its published status shows a moment later."""
+        """Return the pod with the addresses of its sandbox, which its published status shows later."""
         pod, ip = self.worker.pod, self.worker.pod_ip
         host = self.worker.kubelet.host_ip(self.worker.node)
         status = {"hostIP": host, "hostIPs": [{"ip": host}], "podIP": ip, "podIPs": [{"ip": ip}]}
@@ -134,7 +136,7 @@ class Container(ContainerContext):
     def _command(self, env: dict[str, str]) -> list[str]:
         command = [expand(part, env) for part in self.spec.get("command") or []]
         arguments = [expand(part, env) for part in self.spec.get("args") or []]
-        # An image's own entrypoint is not known here: without a command the container waits, as "pause" would.
+        # An image's own entrypoint is unknown here: without a command the container waits, like "pause".
         return [*(command or ([] if arguments else PAUSE)), *arguments]
 
     async def _start(self, env: dict[str, str]) -> None:
@@ -211,7 +213,7 @@ class Container(ContainerContext):
                 os.close(fd)
 
     def _placed(self, argv: list[str], env: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-        """Command and environment as they find their files."""
+        """Return command and environment with the paths of this machine."""
         if self.worker.kubelet.network.mode != "plain":
             return argv, env
         return plain.rewrite(self.worker, self.worker.folder / "containers" / self.name, argv, env, self._mounts)
@@ -226,7 +228,7 @@ class Container(ContainerContext):
     _pumps: asyncio.Future[list[BaseException | None]] | None = None
 
     async def close(self) -> None:
-        """Stop listening to the container's output: the cluster ends."""
+        """Stop reading the container's output: the cluster ends."""
         if self._pumps is not None:
             self._pumps.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -262,8 +264,8 @@ class Container(ContainerContext):
             tasks.append(asyncio.create_task(self.hook(hook)))
         try:
             code = await process.exited
-            if self._pumps is not None:  # the rest of the output belongs to the end
-                with contextlib.suppress(TimeoutError):  # a process that got away holds the pipe
+            if self._pumps is not None:  # the remaining output precedes the end
+                with contextlib.suppress(TimeoutError):  # a process that left the session may still hold the pipe
                     await asyncio.wait_for(asyncio.shield(self._pumps), DRAIN_S)
         finally:
             for task in tasks:
@@ -293,7 +295,7 @@ class Container(ContainerContext):
         self.worker.publish()
 
     async def spawn(self, argv: list[str], stdio: list[int], *, terminal: bool = False) -> Process:
-        """Start one more command in the running container."""
+        """Start an additional command in the running container."""
         process, sandbox, context = self.process, self.worker.sandbox, self.context()
         if process is None or sandbox is None:
             raise StartError({"stage": "exec", "errno": errno.ESRCH, "error": "container not running"})

@@ -1,8 +1,8 @@
 """The cluster's DNS server.
 
-A real DNS server on the cluster's 10.96.0.10:53, answering from Services and EndpointSlices as CoreDNS' kubernetes
-plugin does: headless names, NXDOMAIN with an SOA, and its cache, which keeps a denial for a while after the name
-is ready.
+A real DNS server on the cluster's 10.96.0.10:53, with records from Services and EndpointSlices like CoreDNS' kubernetes
+plugin: headless names, NXDOMAIN with an SOA, and a cache, which keeps a negative response for a while after the name
+exists.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ ADDRESS, PORT = "10.96.0.10", 53
 LOOPBACK = "127.96.0.10"
 ZONE = "cluster.local"
 CACHE_S = 30
-"""`cache 30` of the usual Corefile: an answer is kept that long at most (https://coredns.io/plugins/cache)."""
+"""`cache 30` of the default Corefile: the maximum time for which a response is cached
+(https://coredns.io/plugins/cache)."""
 TTL_S = 5
 """Default `ttl` of the kubernetes plugin, also the negative TTL in its SOA (https://coredns.io/plugins/kubernetes)."""
 MAX_CACHED = 10_000
@@ -38,7 +39,7 @@ Object = dict[str, Any]
 
 
 class Objects(Protocol):
-    """What this module reads of the store."""
+    """The store as this module uses it."""
 
     def get(self, key: str, ns: str | None, name: str) -> Object | None:
         """Return an object or None."""
@@ -52,16 +53,16 @@ class Objects(Protocol):
 
 @dataclass(slots=True)
 class Behaviour:
-    """How a scenario bends the server: `mode` acts on all names of the cluster, `delay_s` on new endpoints."""
+    """The server's behaviour in a scenario: `mode` affects all names of the cluster, `delay_s` new endpoints."""
 
     mode: Mode = "ok"
     delay_s: float = 0.0
     wrong_address: str = ""
-    """Answer every headless hostname with this address instead of the pod's."""
+    """The address returned for every headless hostname, instead of the pod's."""
 
 
 class Names:
-    """The kubernetes plugin: addresses of a name, None where it does not exist."""
+    """The kubernetes plugin: addresses of a name, None if it does not exist."""
 
     def __init__(self, store: Objects, behaviour: Behaviour, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._behaviour, self._clock = store, behaviour, clock
@@ -69,7 +70,7 @@ class Names:
         self._end = store.subscribe("endpointslices.discovery.k8s.io", self._learn)
 
     def close(self) -> None:
-        """Stop listening to the store."""
+        """Stop watching the store."""
         self._end()
 
     def _learn(self, change: str, new: Object, _: Object | None) -> None:
@@ -82,7 +83,7 @@ class Names:
     def _old_enough(self, ns: str, service: str, address: str) -> bool:
         first_seen = self._first_seen.setdefault(
             (ns, service, address), self._clock()
-        )  # a query may come before the news
+        )  # a query may come before the watch event
         return self._clock() - first_seen >= self._behaviour.delay_s
 
     def addresses(self, name: str) -> list[str] | None:
@@ -132,14 +133,14 @@ class Names:
 
 
 class Resolver:
-    """From a query's bytes to the answer's, through the cache; None: no answer at all."""
+    """The resolver from a query to a response, as bytes, through the cache; None: no response."""
 
     def __init__(self, names: Names, behaviour: Behaviour, clock: Callable[[], float] = time.monotonic) -> None:
         self._names, self._behaviour, self._clock = names, behaviour, clock
         self._cache: dict[tuple[str, int], tuple[float, int, list[dnslib.RR], list[dnslib.RR]]] = {}
 
     def answer(self, data: bytes) -> bytes | None:
-        """Answer one message; garbage gets no answer."""
+        """Resolve one message; invalid messages get no response."""
         try:
             query = dnslib.DNSRecord.parse(data)
         except (dnslib.DNSError, struct.error, ValueError, IndexError):
@@ -193,19 +194,19 @@ class Resolver:
     def _addresses(self, name: str) -> list[str] | None:
         lower = name.lower()
         if self._behaviour.mode == "nxdomain" or not (lower == ZONE or lower.endswith("." + ZONE)):
-            return None  # there is no world outside to forward to
+            return None  # there is no upstream server to forward to
         return [] if lower == ZONE else self._names.addresses(lower)
 
 
 def _loopback() -> tuple[socket.socket, socket.socket]:
-    """A datagram and a stream socket on one free port; port 53 would need rights."""
+    """Return a datagram and a stream socket on one free port; port 53 would need privileges."""
     for _ in range(20):
         datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         datagrams.bind((LOOPBACK, 0))
         stream = socket.socket()
         try:
             stream.bind(datagrams.getsockname())
-        except OSError:  # another process's port: try another pair
+        except OSError:  # the port belongs to another process: try another pair
             datagrams.close()
             stream.close()
             continue
@@ -251,7 +252,7 @@ class DnsServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, network: Network) -> None:
-        """Serve UDP and TCP on 10.96.0.10:53 inside; in a plain network on the loopback, and say there where."""
+        """Serve UDP and TCP on 10.96.0.10:53 inside; in a plain network on the loopback, and publish that address."""
         if network.mode == "plain":
             datagrams, stream = _loopback()
             network.services[f"{ADDRESS}:{PORT}"] = list(datagrams.getsockname())

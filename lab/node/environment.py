@@ -23,11 +23,11 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]\Z")
 
 
 class ConfigError(Exception):
-    """What makes a container wait with CreateContainerConfigError; str() is the waiting message."""
+    """The reason why a container waits with CreateContainerConfigError; str() is the waiting message."""
 
 
 def expand(text: str, env: dict[str, str]) -> str:
-    """Replace $(NAME) where NAME is known; $$ is one dollar sign."""
+    """Replace $(NAME) if NAME is defined; $$ is one dollar sign."""
 
     def one(match: re.Match[str]) -> str:
         if match[1] is None:
@@ -38,7 +38,7 @@ def expand(text: str, env: dict[str, str]) -> str:
 
 
 def config_data(obj: Object) -> dict[str, bytes]:
-    """Keys and contents of a ConfigMap or a Secret."""
+    """Return keys and contents of a ConfigMap or a Secret."""
     if obj.get("kind") == "Secret":
         return {key: base64.b64decode(value) for key, value in (obj.get("data") or {}).items()}
     contents = {key: value.encode() for key, value in (obj.get("data") or {}).items()}
@@ -47,12 +47,12 @@ def config_data(obj: Object) -> dict[str, bytes]:
 
 
 def divided(quantity: str, divisor: str) -> int:
-    """A quantity in units of `divisor`, rounded up, as the downward API shows it."""
+    """Return a quantity in units of `divisor`, rounded up, as the downward API shows it."""
     return math.ceil(parse(quantity) / (parse(divisor) or 1))
 
 
 def field(pod: Object, path: str) -> str:
-    """The value of a downward API field of a pod."""
+    """Return the value of a downward API field of a pod."""
     meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     match = _SUBSCRIPT.match(path)
     if match:
@@ -78,7 +78,7 @@ def _escape(value: str) -> str:
 
 
 def resource(pod: Object, container: Object, reference: Object, allocatable: Object) -> str:
-    """The value of a resourceFieldRef; a missing limit is what the node has."""
+    """Return the value of a resourceFieldRef; the default of a limit is the node's allocatable."""
     named = reference.get("containerName")
     if named:
         every = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
@@ -92,7 +92,7 @@ def resource(pod: Object, container: Object, reference: Object, allocatable: Obj
 
 
 def service_links(services: Iterable[Object]) -> dict[str, str]:
-    """The variables of services with a cluster address: NAME_SERVICE_HOST and the docker link ones."""
+    """Return the variables of services with a cluster address: NAME_SERVICE_HOST and the docker link ones."""
     env: dict[str, str] = {}
     for service in services:
         address, ports = service["spec"].get("clusterIP"), service["spec"].get("ports") or []
@@ -117,7 +117,7 @@ def service_links(services: Iterable[Object]) -> dict[str, str]:
 
 
 class Environment:
-    """Builds the environment of one container."""
+    """The environment of one container."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Environment:
         self.env = dict(base)
 
     def build(self) -> dict[str, str]:
-        """Resolve envFrom and env; ConfigError as the kubelet words it."""
+        """Resolve envFrom and env; ConfigError with the kubelet's message."""
         for source in self._container.get("envFrom") or []:
             for key, value in self._from(source).items():
                 self.env[source.get("prefix", "") + key] = value

@@ -1,8 +1,8 @@
-"""GKE's multi-networking: the further networks and NICs that a pod asks for.
+"""GKE's multi-networking: the additional networks and NICs that a pod requests.
 
-Its annotation `networking.gke.io/interfaces` names a Network for each interface; the node's agent moves the NIC of
-that network into the pod (cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods). The
-kinds are Network and GKENetworkParamSet of networking.gke.io/v1; "default" is the pod's own network.
+Its annotation `networking.gke.io/interfaces` names a Network for each interface; the node's agent moves the NIC of that
+network into the pod (cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods). The kinds are
+Network and GKENetworkParamSet of networking.gke.io/v1; "default" is the pod's own network.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEY = f"networks.{GROUP}"
 
 
 def definitions(networks: Mapping[str, Any]) -> list[Object]:
-    """The API objects: both kinds, and a Network with its parameters for each name."""
+    """Return the API objects: both kinds, and a Network with its parameters for each name."""
     objects = [_kind("Network", "networks"), _kind("GKENetworkParamSet", "gkenetworkparamsets")]
     for name in networks["names"]:
         parameters = {"group": GROUP, "kind": "GKENetworkParamSet", "name": name}
@@ -57,7 +57,7 @@ def _kind(kind: str, plural: str) -> Object:
 
 
 def asked(pod: Object) -> list[tuple[str, str]]:
-    """The networks that a pod asks for in addition to its own: name of the network, name of the interface.
+    """Return the networks that a pod requests in addition to its own: network name, interface name.
 
     ValueError.
     """

@@ -1,6 +1,7 @@
 """Node leases and the Ready condition.
 
-Every node renews its Lease; one without power does not, and after a while the control plane says Unknown of it.
+Every powered node renews its Lease; without renewals the control plane sets the node's conditions to Unknown after a
+while.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from .services import NodeServices
 Object = dict[str, Any]
 LEASES, NAMESPACE = "leases.coordination.k8s.io", "kube-node-lease"
 RENEW_S, DURATION_S = 10, 40
-"""nodeLeaseDurationSeconds is 40; a kubelet renews after a quarter of it."""
+"""nodeLeaseDurationSeconds is 40; a kubelet renews after a quarter of that."""
 GRACE_S = 50
 """--node-monitor-grace-period of kube-controller-manager."""
 MOST_NODES = 200
-"""Thousands of renewals every ten seconds would be all that a large idle cluster does."""
+"""Maximum number of nodes with leases: more would keep a large idle cluster busy with renewals."""
 LOST = {"status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
 BACK = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
 
 
 async def beat(kubelet: NodeServices) -> None:
-    """Renew the leases for as long as the kubelet runs, and judge those that were not renewed."""
+    """Renew the leases while the kubelet runs, and mark nodes without renewals."""
     lost: set[str] = set()
     while True:
         nodes = [n["metadata"]["name"] for n in kubelet.store.list("nodes")]
@@ -77,12 +78,12 @@ def _mark(kubelet: NodeServices, node: str, change: Object) -> None:
 
 
 def regain(kubelet: NodeServices, node: str) -> None:
-    """The kubelet posts its status again."""
+    """Post the node's status as its kubelet does after a recovery."""
     _mark(kubelet, node, BACK)
 
 
 def lose(kubelet: NodeServices, node: str) -> None:
-    """The node lifecycle controller's part: the node is Unknown, its pods are not ready."""
+    """Set the node to Unknown and its pods to not ready, as the node lifecycle controller does."""
     _mark(kubelet, node, LOST)
     now = kubelet.store.now()
     for pod in kubelet.store.list("pods"):

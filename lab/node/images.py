@@ -1,4 +1,4 @@
-"""The registry: which images there are, and what they lack."""
+"""The registry: existing images, and the programs that they lack."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Object = dict[str, Any]
 
 
 class ImageMissing(Exception):  # noqa: N818 - the kubelet knows it by this name
-    """A registry does not have the image; str() is the runtime's text."""
+    """An image that is not in the registry; str() is the runtime's message."""
 
 
 _LACK: Mapping[str, list[str]] = {"*nvidia/pytorch:*": ["sshd"]}
-"""What images lack in any world: NVIDIA's of PyTorch have mpirun and no sshd (NVIDIA/cloudai#720)."""
+"""Programs that images lack in any world: NVIDIA's PyTorch images have mpirun and no sshd (NVIDIA/cloudai#720)."""
 
 
 class Images:
@@ -30,7 +30,7 @@ class Images:
         self._slow: Mapping[str, float] = registry.get("slow", {})
 
     async def pull(self, image: str) -> None:
-        """Return when the image is there; ImageMissing with containerd's text otherwise."""
+        """Return when the image is pulled; raise ImageMissing with containerd's message otherwise."""
         if slow := [seconds for pattern, seconds in self._slow.items() if fnmatch.fnmatchcase(image, pattern)]:
             await asyncio.sleep(max(slow))
         if any(fnmatch.fnmatchcase(image, pattern) for pattern in self._missing):
@@ -41,22 +41,22 @@ class Images:
             )
 
     def lacks(self, image: str) -> list[str]:
-        """Commands and libraries that an image does not contain."""
+        """Return the commands and libraries that an image lacks."""
         known = (*_LACK.items(), *self._lacks.items())
         return [name for pattern, names in known if fnmatch.fnmatchcase(image, pattern) for name in names]
 
     def programs(self, image: str) -> frozenset[str]:
-        """Daemons that an image contains and this machine does not."""
+        """Return the daemons that an image contains and this machine lacks."""
         matching = [names for pattern, names in self._programs.items() if fnmatch.fnmatchcase(image, pattern)]
         return frozenset(name for names in matching for name in names)
 
     def lacks_any(self, pod: Object) -> frozenset[str]:
-        """What is missing in some image of a pod."""
+        """Return the programs that some image of a pod lacks."""
         return frozenset(name for each in pod["spec"].get("containers", []) for name in self.lacks(each["image"]))
 
 
 def full_name(image: str) -> str:
-    """Return an image's name with registry and tag, as containerd prints it."""
+    """Return an image's name with registry and tag, in containerd's format."""
     host, slash, rest = image.partition("/")
     if not slash:
         image = f"docker.io/library/{image}"

@@ -1,7 +1,7 @@
 """The kubelet of all nodes: starts and ends the pods that are bound to them.
 
-One kubelet for all simulated nodes.  Pods that were already running when it started are the world's furniture:
-objects without processes, which it only removes when they are deleted.
+There is one kubelet for all simulated nodes. Pods that were already running at its start are initial objects without
+processes, which it only removes when they are deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BAD_REQUEST = "BadRequest"
 
 
 class Kubelet(NodeServices):
-    """Runs pods of all nodes as processes; the API server asks it for logs."""
+    """The kubelet of all nodes, which runs pods as processes; the API server reads logs through it."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Kubelet(NodeServices):
     ) -> None:
         super().__init__(store, network, images, hardware, log_max_bytes)
         self.reached = reached
-        """Whether the API server gets through to the kubelets' port, for logs and terminals."""
+        """Whether the API server can reach the kubelets' port, for logs and terminals."""
         self.workers: dict[str, PodWorker] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: list[Any] = []
@@ -55,7 +55,7 @@ class Kubelet(NodeServices):
     # -- start and end
 
     def start(self) -> None:
-        """Watch the pods, and the policies of their network."""
+        """Watch the pods, and their network policies."""
         self.policies.start()
         background(beat(self), self._tasks)
         self._ends = [self.store.subscribe("pods", self._pod_changed)]
@@ -65,7 +65,7 @@ class Kubelet(NodeServices):
                 self._pod_changed("ADDED", pod, None)
 
     async def close(self) -> None:
-        """Forget all pods; their processes end with the network."""
+        """Drop all pods; their processes end with the network."""
         self.policies.close()
         self.closing = True
         for end in self._ends:
@@ -78,7 +78,7 @@ class Kubelet(NodeServices):
                 await container.close()
 
     def kill(self, node: str, job: str = "batch.kubernetes.io/job-name") -> None:
-        """Send SIGKILL to the main processes of a node's pods that have a label, those of jobs."""
+        """Send SIGKILL to the main processes of a node's pods with a label, those of jobs."""
         for worker in self.workers.values():
             if worker.node == node and (not job or job in (worker.pod["metadata"].get("labels") or {})):
                 for container in worker.containers.values():
@@ -86,7 +86,7 @@ class Kubelet(NodeServices):
                         container.process.signal(signal.SIGKILL)
 
     def said(self, text: str, label: str) -> bool:
-        """Whether a container of the pods that have a label has a text in its log."""
+        """Return whether a container of the pods with a label has a text in its log."""
         logs = (
             container.log
             for worker in self.workers.values()
@@ -96,12 +96,12 @@ class Kubelet(NodeServices):
         return any(log is not None and text.encode() in log.path.read_bytes() for log in logs)
 
     def power_off(self, node: str) -> None:
-        """Take the power from a node: its processes end, and its kubelet says nothing of it."""
+        """Power a node off: its processes end, and its kubelet does not report it."""
         self.offline.add(node)
         self.kill(node, "")
 
     def tell(self, node: str) -> None:
-        """Write what became of a node's pods while it had no power."""
+        """Publish the state of a node's pods after a power failure."""
         for worker in self.workers.values():
             if worker.node == node:
                 worker.publish()
@@ -152,7 +152,7 @@ class Kubelet(NodeServices):
     async def execute(
         self, ns: str, pod: str, container: str, command: list[str], *, stdin: bool, tty: bool
     ) -> Execution:
-        """Start a command in a running container; ApiError 500 with the runtime's text where it cannot."""
+        """Start a command in a running container; ApiError 500 with the runtime's message if it fails."""
         target = self.running(ns, pod, container)
         session = Execution(terminal=tty)
         try:
@@ -167,11 +167,11 @@ class Kubelet(NodeServices):
         return session
 
     def attach(self, ns: str, pod: str, container: str) -> Attachment:
-        """Listen to a running container."""
+        """Attach to a running container."""
         return Attachment(self.running(ns, pod, container))
 
     def running(self, ns: str, pod: str, name: str) -> Container:
-        """The container, while it runs; ApiError 500 with the kubelet's text otherwise."""
+        """Return the running container; ApiError 500 with the kubelet's message otherwise."""
         obj = self.store.need("pods", ns, pod)
         self._reachable(obj, ns, pod, name)
         worker = self.workers.get(obj["metadata"]["uid"])
@@ -196,7 +196,7 @@ class Kubelet(NodeServices):
         limit_bytes: int | None = None,
         previous: bool = False,
     ) -> AsyncIterator[bytes]:
-        """Stream a container's log; raises ApiError 400 with the real texts without one."""
+        """Stream a container's log; ApiError 400 with the real messages if it does not exist."""
         obj = self.store.need("pods", ns, pod)
         asked = [word for word, is_asked in (("follow", follow), ("timestamps", timestamps)) if is_asked]
         self._reachable(obj, ns, pod, container, "&".join(f"{word}=true" for word in asked))

@@ -1,7 +1,8 @@
-"""Nodes without a machine, as KWOK keeps them: pods are objects, and nothing runs.
+"""Nodes without a machine, as KWOK simulates them: pods are objects, and nothing runs.
 
-A pod is Running as soon as it is bound, one of a Job Succeeded right after, without a container's id, since no runtime
-has made one; its log is refused (kubernetes-sigs/kwok, kustomize/stage/pod/fast and pkg/kwok/server/debugging_logs.go).
+A pod is Running as soon as it is bound, and one of a Job is Succeeded right after. It has no container id, since no
+runtime has created one; its log is refused (kubernetes-sigs/kwok, kustomize/stage/pod/fast and
+pkg/kwok/server/debugging_logs.go).
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ READY = ("Initialized", "Ready", "ContainersReady")
 
 
 def is_kwok(node: Object | None) -> bool:
-    """Whether no machine is behind the node."""
+    """Return whether the node has no machine."""
     return ANNOTATION in ((node or {}).get("metadata", {}).get("annotations") or {})
 
 
 async def simulate(store: Store, pod: Object, host_ip: str, pod_ip: str) -> None:
-    """Let a pod seem to run, and to end well where a Job waits for it."""
+    """Set a pod to Running, and to Succeeded if a Job owns it."""
     meta, now = pod["metadata"], store.now()
     true = [{"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": now} for kind in READY]
 
@@ -69,5 +70,5 @@ def _statuses(pod: Object, state: Object) -> list[Object]:
 
 
 def no_log(namespace: str, pod: str, container: str) -> ApiError:
-    """How KWOK refuses a log that was not described to it, in the API server's envelope."""
+    """Return KWOK's error for a log without configuration, as the API server wraps it."""
     return ApiError(400, "BadRequest", f'no logs found for container "{container}" in pod "{namespace}/{pod}"')

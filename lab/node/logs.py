@@ -1,6 +1,6 @@
-"""Container logs: how they are written, and the parts that can be asked for.
+"""Container logs: their format, and the parts that a request can select.
 
-Files in the container runtime's style, one line `<RFC 3339 nanoseconds> <stream> <F|P> <text>`, rotated at
+Files in the container runtime's format, one line `<RFC 3339 nanoseconds> <stream> <F|P> <text>`, rotated at
 containerLogMaxSize; a reader sees only the current file, as through the API.
 """
 
@@ -24,20 +24,20 @@ MAX_BYTES = 10 * 1024 * 1024
 MAX_FILES = 5
 """containerLogMaxFiles' default."""
 PART = 16 * 1024
-"""containerd cuts longer lines into parts of this size."""
+"""The size in bytes at which containerd splits long lines."""
 CHUNK = 64 * 1024
 MESSAGE_BYTES, FALLBACK_BYTES, FALLBACK_LINES = 4096, 2048, 80
 """Limits of termination messages (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/)."""
 
 
 def stamp(nanoseconds: int) -> str:
-    """A time of the epoch as the runtime writes it."""
+    """Format an epoch time as the runtime does."""
     whole, nanos = divmod(nanoseconds, 10**9)
     return datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{nanos:09d}Z"
 
 
 class Log:
-    """One container's log: streams are pumped in, readers follow."""
+    """One container's log: streams are copied into it, readers follow it."""
 
     def __init__(self, path: str, max_bytes: int = MAX_BYTES) -> None:
         self.path, self._max = Path(path), max_bytes
@@ -48,7 +48,7 @@ class Log:
         self.ended = False
         self._waiters: set[asyncio.Event] = set()
         self.taps: set[Callable[[str, bytes], None]] = set()
-        """Who listens to (stream, bytes) as they come; no bytes: the end."""
+        """Listeners for (stream, bytes); empty bytes at the end."""
 
     def write(self, stream: str, lines: list[bytes], *, partial: bool = False) -> None:
         """Append lines without their newlines; `partial`: the last one has none."""
@@ -73,14 +73,14 @@ class Log:
         self._file, self._size = self.path.open("ab", buffering=0), 0
 
     def end(self) -> None:
-        """Nothing more will come."""
+        """Mark the end of the log."""
         self.ended = True
         self._file.close()
         self.tap("", b"")
         self._wake()
 
     def tap(self, stream: str, data: bytes) -> None:
-        """Tell those who are attached."""
+        """Send data to the attached listeners."""
         for listener in tuple(self.taps):
             listener(stream, data)
 
@@ -99,7 +99,7 @@ class Log:
 
 
 def _write_parts(line: bytes, stream: str, log: Log) -> bytes:
-    """Write all parts of a long line but the last; answers that."""
+    """Write all parts of a long line but the last; return the last part."""
     while len(line) > PART:
         log.write(stream, [line[:PART]], partial=True)
         line = line[PART:]
@@ -107,7 +107,7 @@ def _write_parts(line: bytes, stream: str, log: Log) -> bytes:
 
 
 async def pump(fd: int, stream: str, log: Log) -> None:
-    """Copy a pipe into the log until all its writers are gone."""
+    """Copy a pipe into the log until all its writers have closed it."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=CHUNK, loop=loop)
     transport, _ = await loop.connect_read_pipe(
@@ -132,7 +132,7 @@ async def pump(fd: int, stream: str, log: Log) -> None:
 
 @dataclass(slots=True, frozen=True)
 class Options:
-    """What is asked for; times in seconds of the epoch."""
+    """The options of a request; times in seconds of the epoch."""
 
     follow: bool = False
     tail: int | None = None
@@ -142,7 +142,7 @@ class Options:
 
 
 def _render(line: bytes, options: Options, *, continued: bool) -> tuple[bytes, bool]:
-    """One line of the file as the reader gets it, and whether the next continues it."""
+    """Return one line as the reader gets it, and whether the next line continues it."""
     moment, _, rest = line.partition(b" ")
     _, _, rest = rest.partition(b" ")
     tag, _, text = rest.partition(b" ")
@@ -153,7 +153,7 @@ def _render(line: bytes, options: Options, *, continued: bool) -> tuple[bytes, b
 
 
 def _start_of_tail(data: bytes, count: int) -> int:
-    """Offset in the file at which the last `count` whole lines begin."""
+    """Return the offset in the file at which the last `count` whole lines begin."""
     if count == 0:
         return len(data)
     ends = [i for i, line in enumerate(data.splitlines()) if line.split(b" ", 3)[2:3] == [b"F"]]
@@ -168,7 +168,7 @@ def _start_of_tail(data: bytes, count: int) -> int:
 
 
 async def read(log: Log, options: Options) -> AsyncIterator[bytes]:
-    """Yield the current file, then, with `follow`, what is added until the container ends."""
+    """Yield the current file, then, with `follow`, additions until the container ends."""
     left, tail, continued = options.limit, options.tail, False
     while True:
         generation = log.generation
@@ -192,7 +192,7 @@ async def read(log: Log, options: Options) -> AsyncIterator[bytes]:
 
 
 async def _lines(log: Log, file: IO[bytes], generation: int, *, follow: bool) -> AsyncIterator[list[bytes]]:
-    """Yield the lines of one file until it ends: rotated away and read to its end, or the container has ended."""
+    """Yield the lines of one file until it is rotated and read completely, or the container has ended."""
     rest = b""
     while True:
         data = file.read(CHUNK)
@@ -206,12 +206,12 @@ async def _lines(log: Log, file: IO[bytes], generation: int, *, follow: bool) ->
 
 
 def epoch(text: str) -> float:
-    """Seconds of the epoch of an RFC 3339 time; ValueError for anything else."""
+    """Parse an RFC 3339 time to seconds of the epoch; ValueError for anything else."""
     return datetime.fromisoformat(text).timestamp()
 
 
 def termination_message(file: Path, log: Log | None) -> str:
-    """Return what a container wrote to its termination log, else the end of its ``log`` where that replaces it."""
+    """Return a container's termination message, else the end of its ``log`` if the policy falls back to it."""
     with contextlib.suppress(OSError):
         with file.open("rb") as opened:
             text = opened.read(MESSAGE_BYTES)

@@ -1,7 +1,7 @@
 """The memory limit of a container, and the OOM kill.
 
-There are no cgroups without rights, so the limit is shown in files where a program looks for it, and watched from
-outside: who is above it is killed as the kernel's OOM killer would.
+Without privileges there are no cgroups. So the limit is written to the files where a program reads it, and checked from
+outside: a container above it is killed as by the kernel's OOM killer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CPU_PERIOD_US = 100_000
 
 
 def cgroup(folder: Path, spec: Object) -> list[Object]:
-    """A mount of /sys/fs/cgroup with the limits of a container, in cgroup v2's files."""
+    """Return a mount of /sys/fs/cgroup with the limits of a container, in cgroup v2's files."""
     limits = (spec.get("resources") or {}).get("limits") or {}
     place = folder / "cgroup"
     place.mkdir(exist_ok=True)
@@ -36,12 +36,12 @@ def cgroup(folder: Path, spec: Object) -> list[Object]:
 
 
 def machine_bytes() -> int:
-    """The memory of this machine: a larger limit cannot be reached here."""
+    """Return the memory of this machine: a larger limit cannot be reached here."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def jobs(container: ContainerContext) -> list[Coroutine[Any, Any, None]]:
-    """The watcher, where there is a limit that this machine could exceed."""
+    """Return the watcher if there is a limit that this machine could exceed."""
     limit = ((container.spec.get("resources") or {}).get("limits") or {}).get("memory")
     if limit is None or parse(limit) >= machine_bytes():
         return []

@@ -1,7 +1,7 @@
-"""Pods without namespaces: how a command finds the files and names of its pod.
+"""Pods without namespaces: the paths and names of the pod for its commands.
 
-Paths of mounts are replaced in command and environment, and Python programs get the network's shim, which does the
-rest while they run.
+Paths of mounts are replaced in command and environment, and Python programs get the network's shim, which redirects the
+rest at run time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHIM = Path(network.__file__).parent / "shim"
 def rewrite(
     worker: PodContext, folder: Path, argv: list[str], env: dict[str, str], mounts: list[Object]
 ) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of a container that is a plain process."""
+    """Return command and environment of a container that is a plain process."""
     kubelet = worker.kubelet
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
@@ -30,7 +30,7 @@ def rewrite(
     mounted |= {m["target"].rstrip("/"): str(m["source"]) for m in mounts if "source" in m}
     places = sorted(mounted.items(), key=lambda place: -len(place[0]))
 
-    # May lie below a mount, as in /dev/shm or /tmp: what is in these is where it is.
+    # These may be below a mount such as /dev/shm or /tmp: paths in them stay unchanged.
     own = [f"{place}/" for place in (kubelet.network.root, *visible_folders())]
 
     def moved(text: str) -> str:

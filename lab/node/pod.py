@@ -1,7 +1,7 @@
 """The life of one pod on its node, from the binding to its removal.
 
 One task per pod: volumes, sandbox, init containers one by one, then the others at once; a deletion or a deadline
-interrupts whatever is under way.
+interrupts the current step.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class PodWorker(PodContext):
         self.mains = [Container(self, c, init=False) for c in spec["containers"]]
         self.containers = {c.name: c for c in (*self.inits, *self.mains)}
         self.extras: list[Container] = []
-        """Ephemeral containers, in the order in which they came."""
+        """Ephemeral containers, in the order of their addition."""
         self.shown_ip = ""
         self.override: Object | None = None
         self._sidecars: set[asyncio.Task[None]] = set()
         self._stop_task: asyncio.Task[None] | None = None
 
     def updated(self, pod: Object) -> None:
-        """The pod's object changed: start the ephemeral containers that are new."""
+        """Start new ephemeral containers after a change of the pod's object."""
         self.pod = pod
         for spec in pod["spec"].get("ephemeralContainers") or []:
             if spec["name"] not in self.containers and self.sandbox is not None and not self.stopping:
@@ -64,13 +64,13 @@ class PodWorker(PodContext):
                 task.add_done_callback(self._sidecars.discard)
 
     def nudge(self) -> None:
-        """A ConfigMap or a Secret of the namespace changed."""
+        """Wake the pod after a change of a ConfigMap or a Secret in its namespace."""
         self._wake.set()
 
     # -- status
 
     def publish(self) -> None:
-        """Write the status as it is now; that of a pod with stopped containers when its sandbox is gone, too."""
+        """Write the current status; that of a pod with stopped containers only after its sandbox is removed."""
         if self.stopping and self.sandbox is not None and all(c.state.terminated for c in self.mains):
             return
         meta = self.pod["metadata"]
@@ -101,7 +101,7 @@ class PodWorker(PodContext):
     # -- life
 
     async def run(self) -> None:
-        """Live, end, and leave nothing but the log."""
+        """Run the pod to its end, and leave only the log."""
         waiting = "PodInitializing" if self.inits else "ContainerCreating"
         for container in self.containers.values():
             container.state.wait(waiting if not container.init else "PodInitializing")
@@ -121,7 +121,7 @@ class PodWorker(PodContext):
                 await self._end()
 
     def _refused(self) -> bool:
-        """Whether the node does not admit the pod: then it fails before anything of it runs (kubelet.rejectPod)."""
+        """Return whether the node rejects the pod: then it fails before anything of it runs (kubelet.rejectPod)."""
         refuse = getattr(self.kubelet.hardware, "refuse", None)
         why = refuse(self.pod, self.node) if refuse else None
         if why:
@@ -154,7 +154,7 @@ class PodWorker(PodContext):
             await container.run()
 
     async def _attached(self) -> None:
-        """Wait while a volume that only one node may have is in use on another (attach-detach controller)."""
+        """Wait while a volume for a single node is in use on another (attach-detach controller)."""
         delay = FIRST_RETRY_S
         while conflict := elsewhere(self.kubelet.store, self.pod):
             volume, users = conflict
@@ -212,10 +212,10 @@ class PodWorker(PodContext):
         )
         self.volumes.refresh()  # the pod's address is known now
         self.publish()
-        self.shown_ip = self.pod_ip  # the next look at the runtime brings it
+        self.shown_ip = self.pod_ip  # shown after the next sync with the runtime
 
     async def _attach(self) -> None:
-        """Let the world attach further networks; its notes about them are on the pod before anything runs."""
+        """Attach the world's additional networks; the annotations about them are set before anything runs."""
         attach = getattr(self.kubelet.hardware, "attach", None)
         notes: dict[str, str] = {}
         while attach is not None:
@@ -277,7 +277,7 @@ class PodWorker(PodContext):
         await asyncio.gather(*(c.stop(grace_s) for c in self.inits))
 
     async def _end(self) -> None:
-        """Stop the sidecars, let the sandbox go, write the last status, and the last of a deleted pod."""
+        """Stop the sidecars, remove the sandbox, write the last status, and remove a deleted pod."""
         self.finishing = True
         grace = self.pod["spec"].get("terminationGracePeriodSeconds", 30)
         if not self.stopping:
@@ -309,7 +309,7 @@ class PodWorker(PodContext):
         self.gone()
 
     def _never_ran(self) -> None:
-        """Containers that never ended by themselves are reported as ended without a known status."""
+        """Report containers that never ended by themselves as ended with unknown status."""
         for container in self.mains:
             if container.state.terminated is None:
                 container.state.waiting = None
@@ -322,7 +322,7 @@ class PodWorker(PodContext):
                 }
 
     def gone(self) -> None:
-        """Remove a deleted pod from the API, now that nothing of it runs."""
+        """Remove a deleted pod from the API after its last process has ended."""
         meta = self.pod["metadata"]
         current = self.kubelet.store.get("pods", meta["namespace"], meta["name"])
         metadata = (current or {"metadata": {}})["metadata"]
@@ -333,7 +333,7 @@ class PodWorker(PodContext):
 
 
 def background(coroutine: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> asyncio.Task[None]:
-    """Run in the background, remembered until it ends."""
+    """Run a coroutine in the background, referenced until it ends."""
     task = asyncio.create_task(coroutine)
     tasks.add(task)
     task.add_done_callback(tasks.discard)

@@ -1,4 +1,4 @@
-"""What the containers and volumes of a pod ask their node for: objects, images, environment, hardware, events."""
+"""The services of a node for a pod's containers and volumes: objects, images, environment, hardware, events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 
 class Stopped(Exception):  # noqa: N818 - no error: the pod is to end
-    """The pod is to end; nothing is to be started any more."""
+    """The pod is terminating; nothing may be started any more."""
 
 
 class PodContext:
@@ -39,18 +39,18 @@ class PodContext:
         self.files: list[Object] = []
         self.stopping = self.finishing = False
         self.grace_s = 0.0
-        """How long processes have to end, once it is stopping."""
+        """The grace period in seconds of a stopping pod."""
         places = (self.folder, self.lookup, self.allocatable, root / "claims")
         self.volumes = Volumes(pod, *places, self.token, self.host_folder)
         self._wake = asyncio.Event()
         self._grace = asyncio.Event()
 
     def publish(self) -> None:
-        """Write the status as it is now."""
+        """Write the current status."""
         raise NotImplementedError
 
     async def pause(self, seconds: float, *, wake: bool = False) -> None:
-        """Wait; `wake`: or until something in the namespace changed.  Stopped when the pod is to end, or ends."""
+        """Wait; with `wake` also for a change in the namespace. Raises Stopped when the pod terminates or ends."""
         if self.stopping or self.finishing:
             raise Stopped
         if wake:
@@ -65,20 +65,20 @@ class PodContext:
 
     @property
     def allocatable(self) -> Object:
-        """What the node offers."""
+        """Return the node's allocatable resources."""
         node = self.kubelet.store.get("nodes", None, self.node) or {}
         return dict((node.get("status") or {}).get("allocatable") or {})
 
     def now(self) -> str:
-        """The time as objects carry it."""
+        """Return the current time in the format of objects."""
         return self.kubelet.store.now()
 
     def lookup(self, key: str, name: str) -> Object | None:
-        """An object of the pod's namespace."""
+        """Return an object of the pod's namespace."""
         return self.kubelet.store.get(key, self.pod["metadata"]["namespace"], name)
 
     def token(self, audience: str, seconds: int) -> str:
-        """A token of the pod's service account, for an audience."""
+        """Return a token of the pod's service account, for an audience."""
         return self.kubelet.token(self.pod, audience, seconds)
 
     def event(self, kind: str, reason: str, message: str, field_path: str = "") -> None:
@@ -86,23 +86,23 @@ class PodContext:
         self.kubelet.store.event(self.pod, kind, reason, message, "kubelet", host=self.node, field_path=field_path)
 
     def missing_commands(self, image: str) -> frozenset[str]:
-        """Commands that the image does not contain, though this machine may have them."""
+        """Return commands that the image lacks, even if this machine has them."""
         lacks = getattr(self.kubelet.images, "lacks", None)
         return frozenset(lacks(image)) if lacks else frozenset()
 
     def daemons(self, image: str) -> frozenset[str]:
-        """Programs of the image that this machine has not: they run, and do nothing that could be seen."""
+        """Return programs of the image that this machine lacks: they run without any effect."""
         programs = getattr(self.kubelet.images, "programs", None)
         return frozenset(programs(image)) if programs else frozenset()
 
     def host_folder(self, path: str) -> Path | None:
-        """A folder of the node that pods may mount, or None."""
+        """Return a folder of the node that pods may mount, or None."""
         folder = getattr(self.kubelet.hardware, "host_folder", None)
         source: Path | None = folder(path, self.node) if folder else None
         return source
 
     def check_pull_secrets(self) -> None:
-        """Say which pull secrets are missing; the pull is tried anyway."""
+        """Record which pull secrets are missing; the pull is tried anyway."""
         named = [s.get("name", "") for s in self.pod["spec"].get("imagePullSecrets") or []]
         missing = [name for name in named if self.lookup("secrets", name) is None]
         if missing:
@@ -114,7 +114,7 @@ class PodContext:
             )
 
     def base_env(self) -> dict[str, str]:
-        """What the runtime, the services and the hardware define before the pod's own variables."""
+        """Return the variables of the runtime, the services and the hardware, which precede the pod's own."""
         store, namespace = self.kubelet.store, self.pod["metadata"]["namespace"]
         env = {"PATH": DEFAULT_PATH, "HOSTNAME": self.hostname, "HOME": "/root"}
         kubernetes = store.get("services", "default", "kubernetes")
@@ -125,7 +125,7 @@ class PodContext:
         return env
 
     def hardware_mounts(self) -> list[Object]:
-        """What the devices of the node add."""
+        """Return the mounts for the node's devices."""
         return list(self.kubelet.hardware.mounts(self.pod, self.node))
 
     @property
@@ -137,7 +137,7 @@ class PodContext:
 
 
 class ContainerContext:
-    """A container of a pod as its probes, pulls and sessions see it."""
+    """A container of a pod, with the data for its probes, pulls and sessions."""
 
     def __init__(self, worker: PodContext, spec: Object, *, init: bool, ephemeral: bool = False) -> None:
         self.worker, self.spec, self.init, self.ephemeral = worker, spec, init, ephemeral
@@ -152,7 +152,7 @@ class ContainerContext:
 
     @property
     def field_path(self) -> str:
-        """Where events point."""
+        """The container's field path for events."""
         part = "initContainers" if self.init else "ephemeralContainers" if self.ephemeral else "containers"
         return f"spec.{part}{{{self.name}}}"
 
@@ -161,11 +161,11 @@ class ContainerContext:
         self.worker.event(kind, reason, message, self.field_path)
 
     def context(self) -> Object:
-        """The security context of the container over that of the pod."""
+        """Return the container's security context merged over that of the pod."""
         return {**(self.worker.pod["spec"].get("securityContext") or {}), **(self.spec.get("securityContext") or {})}
 
     async def spawn(self, argv: list[str], stdio: list[int], *, terminal: bool = False) -> Process:
-        """Start one more command in the running container."""
+        """Start an additional command in the running container."""
         raise NotImplementedError
 
     async def hook(self, hook: Object) -> None:
@@ -176,7 +176,7 @@ class ContainerContext:
             await self.execute(hook["exec"].get("command") or [], 600)
 
     async def execute(self, command: list[str], timeout_s: float) -> tuple[int | None, str]:
-        """Run a command inside; (exit code or None after the time limit, its output)."""
+        """Run a command inside; return (exit code or None after the time limit, its output)."""
         if self.process is None or not command:
             return 126, "container not running"
         reading, writing = os.pipe()
@@ -200,7 +200,7 @@ class ContainerContext:
         return code, output.decode(errors="replace")
 
     async def stop(self, grace_s: float, event: str = "") -> None:
-        """End it: preStop, SIGTERM, and SIGKILL after the grace period."""
+        """Stop the container: preStop, SIGTERM, and SIGKILL after the grace period."""
         process = self.process
         if process is None or self._killing:
             return

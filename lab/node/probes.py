@@ -75,7 +75,7 @@ async def _kill(container: ContainerContext, probe: Object, title: str) -> None:
 
 
 async def check(container: ContainerContext, probe: Object) -> tuple[bool, str]:
-    """Run a probe once: (passed, what it said)."""
+    """Run a probe once; return (passed, its output)."""
     limit = probe.get("timeoutSeconds") or 1
     if "exec" in probe:
         code, output = await container.execute(probe["exec"].get("command") or [], limit)

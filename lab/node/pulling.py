@@ -1,7 +1,7 @@
 """Image pulls: their events, waiting reasons and back-off.
 
-Every image that can be had lies on the simulated nodes already; only what the registry refuses, what is slow to come,
-and what must always be pulled is seen being pulled.
+Available images are already present on the simulated nodes. A pull is only visible if the registry refuses it, if it is
+slow, or if the image must always be pulled.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import time
 from .pod_context import ContainerContext
 
 AT_ONCE_S = 0.02
-"""A pull that takes no longer than this finds the image present."""
+"""Maximum seconds of a pull after which the image counts as already present."""
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 10, 300
 """imageBackOffPeriod and MaxContainerBackOff of the kubelet."""
 SHOWN_S = 2
-"""How long ErrImagePull is shown before ImagePullBackOff: the kubelet's next look at the pod."""
+"""Seconds for which ErrImagePull is shown before ImagePullBackOff: until the kubelet's next sync of the pod."""
 IMAGE_BYTES = 184730484
 
 
 async def pull(container: ContainerContext) -> None:
-    """Return when the image is there; wait and try again for ever while it is not."""
+    """Return when the image is pulled; retry for ever while it is not."""
     spec, worker = container.spec, container.worker
     image, policy = spec["image"], spec.get("imagePullPolicy", "IfNotPresent")
     delay = FIRST_BACKOFF_S
@@ -58,7 +58,7 @@ def _present(container: ContainerContext, image: str) -> None:
 
 
 async def _attempt(container: ContainerContext, image: str, *, announce: bool) -> str | None:
-    """Pull once: None, or the registry's refusal; what does not succeed at once is announced."""
+    """Pull once: return None, or the registry's error; a pull that does not succeed at once has an event."""
     result = None
     try:
         result = container.worker.kubelet.images.pull(image)

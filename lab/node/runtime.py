@@ -1,4 +1,4 @@
-"""The errors and defaults of runc, and the words for what only this machine refuses.
+"""The errors and defaults of runc, and the message for errors of this machine.
 
 The texts of containerd and runc (api-contract/recordings/command-not-found), and the capabilities of a container.
 """
@@ -17,9 +17,9 @@ RUNC = (
     "unable to start container process: "
 )
 MACHINE = "the embedded cluster could not set up this pod on this machine: "
-"""No runtime's words: what no node did is not a fault of the cluster that is played."""
+"""Not a message of a runtime: an error of this machine is not a fault of the simulated cluster."""
 COMMANDS_OWN = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.ENOEXEC, errno.ELOOP)
-"""What execve(2) answers for the sake of the file; any other answer is this machine's."""
+"""Errors of execve(2) because of the file; any other error is this machine's."""
 CAPABILITIES = {
     name: number
     for number, name in enumerate(
@@ -71,14 +71,14 @@ CAPABILITIES = {
 
 
 def start_error(error: Exception, command: str) -> str:
-    """Runc's message about a container with a command that could not be started."""
+    """Return runc's message about a container whose command could not be started."""
     if isinstance(error, StartError) and error.stage == "exec" and error.errno in COMMANDS_OWN:
         return RUNC + _why(error, command)
     return f"{MACHINE}{error}"
 
 
 def exec_error(error: StartError, command: list[str]) -> str:
-    """What runc says of a further command that could not be started in a container."""
+    """Return runc's message about an additional command that could not be started in a container."""
     runc = "OCI runtime exec failed: exec failed: unable to start container process: "
     return f'failed to start exec "{os.urandom(32).hex()}": {runc}{_why(error, (command or [""])[0])}: unknown'
 
@@ -95,7 +95,7 @@ def _why(error: StartError, command: str) -> str:
 
 
 def capabilities(context: Object) -> frozenset[int]:
-    """The capabilities of a security context, over what a container keeps anyway."""
+    """Return the capabilities of a security context, including the default ones."""
     changes = context.get("capabilities") or {}
     add = {name.upper().removeprefix("CAP_") for name in changes.get("add") or []}
     drop = {name.upper().removeprefix("CAP_") for name in changes.get("drop") or []}

@@ -1,4 +1,4 @@
-"""The interfaces to what kubelets need: images, hardware, and the node's view of the cluster."""
+"""The interfaces that kubelets need: images, hardware, and the node's view of the cluster."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ Object = dict[str, Any]
 
 
 class ImageMissing(Exception):  # noqa: N818 - the name says what happened
-    """An image cannot be pulled; str() is the runtime's text.  Any exception of this name is understood."""
+    """An image that cannot be pulled; str() is the runtime's message. Any exception of this name is accepted."""
 
 
 class Images(Protocol):
     """The registries."""
 
     async def pull(self, image: str) -> None:
-        """Return when the image is there; raise ImageMissing with the runtime's text otherwise."""
+        """Return when the image is pulled; raise ImageMissing with the runtime's message otherwise."""
 
 
 class Hardware(Protocol):
-    """What a node's device plugins and fakes add to a container."""
+    """Additions of a node's device plugins and fakes to a container."""
 
     def mounts(self, pod: Object, node: str) -> list[Object]:
-        """More mounts: {source, target, readonly}."""
+        """Return additional mounts: {source, target, readonly}."""
 
     def env(self, pod: Object, node: str) -> dict[str, str]:
-        """More environment; PATH with the fakes first."""
+        """Return additional variables; PATH with the fakes first."""
 
-    # Optional: attach(pod, node, ip) -> annotations. Attaches further networks, or raises AttachmentError.
-    # Optional: wires(pod, node) -> the properties of the pod's cables (Network.sandbox).
-    # Optional: refuse(pod, node) -> (reason, message) where the kubelet must not admit the pod, else None.
+    # Optional: attach(pod, node, ip) -> annotations. Attaches additional networks, or raises AttachmentError. Optional:
+    # wires(pod, node) -> the properties of the pod's veth pair (Network.sandbox). Optional: refuse(pod, node) ->
+    # (reason, message) if the kubelet must reject the pod, else None.
 
 
 class NoImages:
-    """Every image is there."""
+    """Registries in which every image exists."""
 
     async def pull(self, image: str) -> None:
-        """Succeed."""
+        """Return at once."""
 
 
 class NoHardware:
     """Nodes without devices."""
 
     def mounts(self, pod: Object, node: str) -> list[Object]:  # noqa: ARG002 - the seam's signature
-        """No mounts."""
+        """Return no mounts."""
         return []
 
     def env(self, pod: Object, node: str) -> dict[str, str]:  # noqa: ARG002 - the seam's signature
-        """No environment."""
+        """Return no variables."""
         return {}

@@ -1,4 +1,4 @@
-"""What pods ask of the kubelet of their node: addresses, sandboxes, resolvers, images, tokens."""
+"""The kubelet's services for the pods of a node: addresses, sandboxes, resolvers, images, tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .seams import Hardware, Images, NoHardware, NoImages
 Object = dict[str, Any]
 DNS = "10.96.0.10"
 HANDLERS = frozenset({"", "runc", "nvidia", "nvidia-cdi", "nvidia-legacy"})
-"""Runtime handlers of a node that does not list its own: containerd's and those the NVIDIA toolkit adds."""
+"""Runtime handlers of a node that lists none: containerd's and those of the NVIDIA toolkit."""
 
 
 class NodeServices:
@@ -28,7 +28,7 @@ class NodeServices:
         self.images: Images = images or NoImages()
         self.hardware: Hardware = hardware or NoHardware()
         self.offline: set[str] = set()
-        """Nodes without power: their pods go on in the API as they were."""
+        """Nodes without power: their pods stay unchanged in the API."""
         self.closing = False
         self._numbers: dict[str, itertools.count[int]] = {}
         self._nodes: dict[str, int] = {}
@@ -37,12 +37,12 @@ class NodeServices:
         self.policies = PolicyController(store, network)
 
     def host_ip(self, node: str) -> str:
-        """The node's own address."""
+        """Return the node's own address."""
         status = (self.store.get("nodes", None, node) or {}).get("status") or {}
         return next((a["address"] for a in status.get("addresses") or [] if a["type"] == "InternalIP"), "10.0.0.1")
 
     def address(self, node: str) -> str:
-        """A free address for a pod of the node, from its pod CIDR where it has one of the cluster's."""
+        """Return a free address for a pod, from the node's pod CIDR if that is one of the cluster's."""
         number = next(self._numbers.setdefault(node, itertools.count()))
         cidr = ((self.store.get("nodes", None, node) or {}).get("spec") or {}).get("podCIDR", "")
         if own := re.fullmatch(r"10\.(24[4-7])\.(\d+)\.0/24", cidr):
@@ -50,18 +50,18 @@ class NodeServices:
         return self.network.pod_address(self._nodes.setdefault(node, 255 - len(self._nodes) % 256), number)
 
     async def host_sandbox(self, node: str, tmpfs: dict[str, int]) -> Sandbox:
-        """The network of the node itself, for pods with hostNetwork."""
+        """Return the network of the node itself, for pods with hostNetwork."""
         if node not in self._hosts:
             self._hosts[node] = await self.network.sandbox(self.host_ip(node), node, tmpfs)
         return self._hosts[node]
 
     def release(self, sandbox: Sandbox) -> None:
-        """Let a pod's sandbox go; the node's own stays."""
+        """Remove a pod's sandbox; the node's own stays."""
         if sandbox not in self._hosts.values():
             sandbox.remove()
 
     def resolver(self, pod: Object) -> dict[str, Any]:
-        """nameserver, search and options of a pod's resolv.conf, by its dnsPolicy."""
+        """Return nameserver, search and options of a pod's resolv.conf, by its dnsPolicy."""
         namespace, spec = pod["metadata"]["namespace"], pod["spec"]
         policy, config = spec.get("dnsPolicy", "ClusterFirst"), spec.get("dnsConfig") or {}
         outside = policy in ("Default", "None") or (policy == "ClusterFirst" and spec.get("hostNetwork"))
@@ -69,12 +69,12 @@ class NodeServices:
         options = [] if outside else ["ndots:5"]
         options += [f"{o['name']}:{o['value']}" if o.get("value") else o["name"] for o in config.get("options") or []]
         servers = config.get("nameservers") or []
-        # The node's own resolver knows nothing of the cluster; nothing answers at this address of TEST-NET-1.
+        # The node's own resolver does not know the cluster; this address of TEST-NET-1 does not respond.
         server = servers[0] if servers else ("192.0.2.53" if outside else DNS)
         return {"nameserver": server, "search": [*search, *(config.get("searches") or [])], "options": options}
 
     def no_runtime(self, node: str, runtime_class: str | None) -> str:
-        """Why the node cannot make a sandbox of that class; empty where it can."""
+        """Return why the node cannot create a sandbox of that class; empty if it can."""
         if not runtime_class:
             return ""
         runtime = self.store.get("runtimeclasses.node.k8s.io", None, runtime_class) or {}
@@ -84,18 +84,18 @@ class NodeServices:
         return "" if handler in known | HANDLERS else f'no runtime for "{handler}" is configured'
 
     def has_image(self, node: str, image: str) -> bool:
-        """Whether a node has an image, by its status or because it was pulled."""
+        """Return whether a node has an image, by its status or by an earlier pull."""
         status = (self.store.get("nodes", None, node) or {}).get("status") or {}
         listed = any(image in (i.get("names") or []) for i in status.get("images") or [])
         return listed or (node, image) in self._pulled
 
     def image_id(self, node: str, image: str) -> str:
-        """A digest, the same for the same image; from now on the node has it."""
+        """Return a digest, the same for the same image, and record that the node has it."""
         self._pulled.add((node, image))
         return "sha256:" + hashlib.sha256(image.encode()).hexdigest()
 
     def token(self, pod: Object, audience: str, seconds: int) -> str:
-        """A service account token for a pod's volume."""
+        """Return a service account token for a pod's volume."""
         meta = pod["metadata"]
         name = pod["spec"].get("serviceAccountName", "default")
         account = self.store.get("serviceaccounts", meta["namespace"], name)

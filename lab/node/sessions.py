@@ -1,6 +1,6 @@
 """`exec` and `attach`: streams between a client and a process in a container.
 
-A session has output by stream, an input that can be closed, a terminal size, and a result once the process has ended.
+A session has output by stream, an input that can be closed, a terminal size, and a result after the process has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .pod_context import ContainerContext
 STDOUT, STDERR = 1, 2
 CHUNK = 32 * 1024
 MOST_CHUNKS = 64
-"""Chunks that wait for a slow client; then the process waits, as on a full pipe."""
+"""Maximum number of chunks that are buffered for a slow client; then the process waits, as on a full pipe."""
 
 
 class Session:
@@ -33,7 +33,7 @@ class Session:
         self.result: int | None = None
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
-        """Yield what is printed until the process has ended and everything is read."""
+        """Yield output until the process has ended and everything is read."""
         while True:
             stream, data = await self._chunks.get()
             if not data:
@@ -41,7 +41,7 @@ class Session:
             yield stream, data
 
     async def feed(self, data: bytes) -> None:
-        """Type; input without a reader is dropped."""
+        """Write to the input; data without a reader is dropped."""
         if self._input is not None:
             with contextlib.suppress(ConnectionError, OSError):
                 self._input.write(data)
@@ -53,17 +53,17 @@ class Session:
             self._input.close()
 
     def resize(self, columns: int, rows: int) -> None:
-        """Tell the terminal its size; without one nothing happens."""
+        """Set the terminal's size; nothing happens without a terminal."""
 
     def close(self) -> None:
-        """The client is gone: let go of everything. The process goes on, as it does on a real node."""
+        """Release everything after the client disconnected. The process continues, as on a real node."""
         for task in self._tasks:
             task.cancel()
         self.end_input()
 
 
 class Execution(Session):
-    """A command of its own in a running container."""
+    """An additional command in a running container."""
 
     def __init__(self, *, terminal: bool) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Execution(Session):
         self._master = -1
 
     async def start(self, container: ContainerContext, argv: list[str], *, stdin: bool) -> None:
-        """Start the command; StartError where it cannot run."""
+        """Start the command; StartError if it cannot run."""
         ours: list[tuple[int, int]] = []  # stream, descriptor to read from
         if self._terminal:
             self._master, slave = os.openpty()
@@ -109,7 +109,7 @@ class Execution(Session):
             lambda: asyncio.StreamReaderProtocol(reader, loop=loop), os.fdopen(fd, "rb", buffering=0)
         )
         try:
-            with contextlib.suppress(OSError):  # EIO is a terminal's error without a holder of its other end
+            with contextlib.suppress(OSError):  # a terminal returns EIO if its other end is closed
                 while data := await reader.read(CHUNK):
                     await self._chunks.put((stream, data))
         finally:
@@ -117,18 +117,18 @@ class Execution(Session):
 
     async def _finish(self, process: Process, readers: list[asyncio.Task[None]]) -> None:
         code = await asyncio.shield(process.exited)
-        await asyncio.wait(readers, timeout=1)  # a child that went on holds the pipe
+        await asyncio.wait(readers, timeout=1)  # a child that continues holds the pipe
         self.result = code if code >= 0 else 128 - code
         await self._chunks.put((0, b""))
 
     def resize(self, columns: int, rows: int) -> None:
-        """Tell the terminal its size."""
+        """Set the terminal's size."""
         if self._master >= 0:
             with contextlib.suppress(OSError, struct.error):
                 fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         super().close()
         if self._master >= 0:
             os.close(self._master)
@@ -136,7 +136,7 @@ class Execution(Session):
 
 
 class Attachment(Session):
-    """The container's own process: what it prints from now on, and its input where the pod asked for one."""
+    """The container's own process: its output from now on, and its input if the pod requests one."""
 
     def __init__(self, container: ContainerContext) -> None:
         super().__init__()
@@ -146,18 +146,18 @@ class Attachment(Session):
             self._log.taps.add(self._tapped)
 
     def _tapped(self, stream: str, data: bytes) -> None:
-        with contextlib.suppress(asyncio.QueueFull):  # a client that does not read misses something
+        with contextlib.suppress(asyncio.QueueFull):  # output is dropped for a client that does not read
             self._chunks.put_nowait((STDERR if stream == "stderr" else STDOUT, data))
 
     async def feed(self, data: bytes) -> None:
-        """Type into the container's input."""
+        """Write to the container's input."""
         if self._container.input is not None:
             with contextlib.suppress(ConnectionError, OSError):
                 self._container.input.write(data)
                 await self._container.input.drain()
 
     def end_input(self) -> None:
-        """Close the container's input where the pod says that one client is enough (stdinOnce)."""
+        """Close the container's input if the pod allows one client only (stdinOnce)."""
         if self._container.input is not None and self._container.spec.get("stdinOnce"):
             self._container.input.close()
 

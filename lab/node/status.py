@@ -1,7 +1,7 @@
 """The status of a pod, from the states of its containers.
 
-Pure functions from the spec and the state of each container to phase, conditions and container statuses, in the
-shape and with the reasons that a 1.36 kubelet writes.
+Pure functions from the spec and the state of each container to phase, conditions and container statuses, in the format
+and with the reasons of a 1.36 kubelet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EPOCH = "1970-01-01T00:00:00Z"
 
 @dataclass(slots=True)
 class ContainerState:
-    """What the kubelet knows of one container."""
+    """The kubelet's state of one container."""
 
     name: str
     waiting: Object | None = field(default_factory=dict)
@@ -38,7 +38,7 @@ class ContainerState:
         return {"waiting": self.waiting or {}}
 
     def wait(self, reason: str, message: str = "") -> None:
-        """Go to waiting; what ended before becomes the last state."""
+        """Set the state to waiting; an earlier end becomes the last state."""
         if self.terminated is not None:
             self.last = {"terminated": self.terminated}
         self.running = self.terminated = None
@@ -46,18 +46,18 @@ class ContainerState:
         self.ready = self.started = False
 
     def not_again(self) -> None:
-        """A restart that it waited for does not come: it has ended as it last did."""
+        """Set the state to its last end, since the restart for which it waited is cancelled."""
         if self.running is None and self.terminated is None and self.last:
             self.terminated, self.last = self.last["terminated"], {}
 
 
 def is_sidecar(container: Object) -> bool:
-    """Whether an init container is a native sidecar."""
+    """Return whether an init container is a native sidecar."""
     return container.get("restartPolicy") == "Always"
 
 
 def reported(image: str, image_id: str) -> str:
-    """Return how containerd names the image of a container that it has made: its tag written out, else the image's id.
+    """Return containerd's name of a created container's image: with its tag, else the image's id.
 
     An image that was pulled by digest has no tag (containerd, internal/cri/server/container_status.go).
     """
@@ -71,7 +71,7 @@ def reported(image: str, image_id: str) -> str:
 
 
 def container_status(container: Object, state: ContainerState) -> Object:
-    """One element of containerStatuses."""
+    """Return one element of containerStatuses."""
     resources = container.get("resources") or {}
     status: Object = {
         "name": state.name,
@@ -107,7 +107,7 @@ def container_status(container: Object, state: ContainerState) -> Object:
 def condition(
     kind: str, holds: bool, now: str, old: Object, *, reason: str = "", message: str = "", generation: int = 1
 ) -> Object:
-    """A pod condition; the transition time stays while the status does."""
+    """Return a pod condition; its transition time changes with its status only."""
     status = "True" if holds else "False"
     before = next((c for c in old.get("conditions") or [] if c["type"] == kind), None)
     moment = before["lastTransitionTime"] if before and before["status"] == status else now
@@ -123,7 +123,7 @@ def condition(
 
 
 def _init_phase(pod: Object, states: dict[str, ContainerState]) -> str:
-    """Pending or Failed while init containers hold the pod; empty once they are through."""
+    """Return Pending or Failed while init containers run; empty after their end."""
     for container in pod["spec"].get("initContainers") or []:
         state = states[container["name"]]
         ended = state.terminated
@@ -136,7 +136,7 @@ def _init_phase(pod: Object, states: dict[str, ContainerState]) -> str:
 
 
 def phase(pod: Object, states: dict[str, ContainerState], *, ending: bool = False) -> str:
-    """The phase that the containers amount to (getPhase of the kubelet); `ending`: nothing is restarted any more."""
+    """Return the phase for the containers' states (getPhase of the kubelet); `ending`: no restart follows."""
     spec = pod["spec"]
     policy = "Never" if ending else spec.get("restartPolicy", "Always")
     mains_end = all(states[c["name"]].terminated for c in spec["containers"])
@@ -192,9 +192,9 @@ def pod_status(
     override: Object | None = None,
     ending: bool = False,
 ) -> Object:
-    """The whole status; `override` carries phase, reason and message that the kubelet itself imposes.
+    """Return the whole status; `override` has phase, reason and message that the kubelet itself sets.
 
-    A pod is not said to have ended before its sandbox is gone (the status manager holds a terminal phase back).
+    A pod has no terminal phase before its sandbox is removed (the status manager holds it back).
     """
     old = pod.get("status") or {}
     spec = pod["spec"]

@@ -1,7 +1,7 @@
 """The volumes of a pod.
 
-Every volume becomes a folder below the pod's own; a container gets them as bind mounts.  A source that is missing is
-a `MountError` with the kubelet's text, and the pod waits in ContainerCreating.
+Every volume becomes a folder below the pod's own; a container gets them as bind mounts. A missing source is a
+`MountError` with the kubelet's message, and the pod waits in ContainerCreating.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 SHM_BYTES = 64 << 20
-"""containerd's /dev/shm."""
+"""Size of containerd's /dev/shm in bytes."""
 
 
 class MountError(Exception):
-    """A volume cannot be set up; str() is the text of the FailedMount event."""
+    """An error while a volume is set up; str() is the text of the FailedMount event."""
 
     def __init__(self, volume: str, why: str) -> None:
         super().__init__(f'MountVolume.SetUp failed for volume "{volume}" : {why}')
@@ -32,11 +32,11 @@ class MountError(Exception):
 def _write(folder: Path, path: str, data: bytes, mode: int) -> None:
     relative = PurePosixPath(path)
     if relative.is_absolute() or ".." in relative.parts:
-        return  # the API server refuses such paths; nothing may ever leave the folder
+        return  # the API server rejects such paths; nothing may ever be outside the folder
     target = folder.joinpath(*relative.parts)
     with contextlib.suppress(FileNotFoundError):
         if target.read_bytes() == data:
-            return  # as the kubelet's AtomicWriter: what has not changed is not touched
+            return  # like the kubelet's AtomicWriter: unchanged files are not rewritten
         target.unlink()
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(data)
@@ -44,9 +44,9 @@ def _write(folder: Path, path: str, data: bytes, mode: int) -> None:
 
 
 def behaviour(claim: Object | None) -> Object:
-    """What the storage behind a claim is like, as its annotation `sim/volume` says in JSON.
+    """Return the properties of a PVC's storage, from its annotation `sim/volume` in JSON.
 
-    `scope` node, `readonly`, `bytes` of room, `files` that lie in it already, and what hardware/fakes/slow reads.
+    `scope` node, `readonly`, `bytes` of space, existing `files`, and the properties that hardware/fakes/slow reads.
     """
     text = ((claim or {}).get("metadata", {}).get("annotations") or {}).get("sim/volume", "")
     declared = json.loads(text) if text else {}
@@ -69,11 +69,11 @@ class Volumes:
         self._pod, self.folder, self._lookup, self._allocatable = pod, folder, lookup, allocatable
         self._claims, self._token, self._host = claims, token, host
         self.tmpfs: dict[str, int] = {}
-        """Folders in memory and their sizes in bytes."""
+        """Return folders in memory and their sizes in bytes."""
         self._places: dict[str, Path] = {}
 
     def set_up(self) -> None:
-        """Make every volume; MountError when a source is missing.  May be called again."""
+        """Create every volume; MountError if a source is missing. May be called again."""
         self._places.clear()
         shm = self.folder / "shm"
         shm.mkdir(parents=True, exist_ok=True)
@@ -102,13 +102,13 @@ class Volumes:
         return place
 
     def _memory_limit(self) -> int | None:
-        """What all containers together may use, where each has a limit: a volume in memory is no larger (kubelet)."""
+        """Return the sum of the containers' memory limits, if all have one: it limits a volume in memory (kubelet)."""
         containers = self._pod["spec"].get("containers") or []
         limits = [((each.get("resources") or {}).get("limits") or {}).get("memory") for each in containers]
         return sum(int(parse(limit)) for limit in limits) if limits and all(limits) else None
 
     def _of_node(self, name: str, source: Object) -> Path:
-        """A folder of the node: those that the world names; a `type` that wants a missing one fails."""
+        """Return a folder of the node, if the world names it; a missing one fails if its `type` requires it."""
         path, kind = source.get("path", ""), source.get("type") or ""
         folder = self._host(path)
         if folder is not None:
@@ -119,7 +119,7 @@ class Volumes:
         raise MountError(name, f"hostPath {path} is refused: this simulated node has no such folder")
 
     def _claimed(self, claim: str) -> Path:
-        """The folder behind a claim: one for all nodes, unless the claim is of a disk of each."""
+        """Return the folder of a PVC: one for all nodes, unless the PVC is for each node's own disk."""
         like = behaviour(self._lookup("persistentvolumeclaims", claim))
         whose = f"{claim}@{self._pod['spec'].get('nodeName', '')}" if like.get("scope") == "node" else claim
         place: Path = self._claims / self._pod["metadata"]["namespace"] / whose
@@ -178,7 +178,7 @@ class Volumes:
             _write(place, item["path"], value.encode(), item.get("mode", source.get("defaultMode", 0o644)))
 
     def mounts(self, container: Object, env: dict[str, str]) -> list[Object]:
-        """The bind mounts of a container: its volumeMounts over the pod's /dev/shm."""
+        """Return the bind mounts of a container: its volumeMounts over the pod's /dev/shm."""
         mounts: list[Object] = [{"source": str(self.folder / "shm"), "target": "/dev/shm"}]  # noqa: S108 - in the pod
         for mount in container.get("volumeMounts") or []:
             sub = mount.get("subPath") or expand(mount.get("subPathExpr") or "", env)
@@ -202,7 +202,7 @@ class Volumes:
         return mounts
 
     def refresh(self) -> None:
-        """Write ConfigMaps, Secrets and labels again, as the kubelet does from time to time."""
+        """Rewrite ConfigMaps, Secrets and labels, as the kubelet does periodically."""
         with contextlib.suppress(MountError):
             self.set_up()
 
@@ -218,7 +218,7 @@ def pod_files(
     options: list[str],
     aliases: list[Object],
 ) -> list[Object]:
-    """The files that a kubelet gives every pod, as mounts; nsswitch.conf keeps glibc away from the host's resolver."""
+    """Return the kubelet's files for every pod as mounts; nsswitch.conf keeps glibc off the host's resolver."""
     folder.mkdir(parents=True, exist_ok=True)
     names = f"{fqdn}\t{hostname}" if fqdn != hostname else hostname
     hosts = (

@@ -2,8 +2,8 @@
 
     operators: [kueue, mpi, {dra: {device_plugin: true}}]
 
-The order is the order of installation. What an operator brings are objects as its manifests would create them; its
-controllers run in the cluster's own process.
+The order is the order of installation. An operator's objects are those that its manifests would create; its controllers
+run in the cluster's own process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """NVIDIA's DRA driver: ComputeDomains with claimed channels.
 
-Names are those of k8s-dra-driver-gpu v25.8. The IMEX daemons of a domain are not played: a channel is there or not.
+Names are those of k8s-dra-driver-gpu v25.8. The IMEX daemons of a domain are not simulated: a channel exists or not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def objects(world: Mapping[str, Any], given: Mapping[str, Any]) -> list[Object]:
 
 
 def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Controller, ...]:
-    """Publish a channel and a daemon of every node, and keep ComputeDomains."""
+    """Publish a channel and a daemon of every node, and return the controller of ComputeDomains."""
     devices = [
         {"name": f"{kind}-0", "attributes": {"type": {"string": kind}, "id": {"int": 0}}}
         for kind in ("channel", "daemon")
@@ -45,12 +45,12 @@ def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> t
 
 
 class ComputeDomainController(OwnerController):
-    """Makes the template that a ComputeDomain names."""
+    """The controller that creates the template of a ComputeDomain."""
 
     key, component, owns = KEY, "compute-domain-controller", ()
 
     def reconcile(self, obj: Object) -> float | None:
-        """One look at a domain."""
+        """Reconcile one domain."""
         name = obj["spec"]["channel"]["resourceClaimTemplate"]["name"]
         parameters = {
             "apiVersion": "resource.nvidia.com/v1beta1",

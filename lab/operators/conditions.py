@@ -1,4 +1,4 @@
-"""Conditions in the two shapes that operators use."""
+"""Conditions in the two formats that operators use."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def find(obj: Object, kind: str) -> Object | None:
 
 
 def holds(obj: Object, *kinds: str) -> bool:
-    """Tell whether one of these conditions is True."""
+    """Return whether one of these conditions is True."""
     return any((find(obj, kind) or {}).get("status") == "True" for kind in kinds)
 
 
 def put(obj: Object, kind: str, state: bool, reason: str, message: str, now: str) -> bool:
-    """Set a metav1.Condition in place; its transition time changes with its status only. Tells whether it changed."""
+    """Set a metav1.Condition in place; its transition time changes with its status only. Return whether it changed."""
     conditions = obj.setdefault("status", {}).setdefault("conditions", [])
     text = "True" if state else "False"
     held = find(obj, kind)
@@ -43,9 +43,9 @@ def put(obj: Object, kind: str, state: bool, reason: str, message: str, now: str
 
 
 def put_job(obj: Object, kind: str, state: bool, reason: str, message: str, now: str) -> bool:
-    """Set a condition as Kubeflow's v1 and v2beta1 jobs have them: with lastUpdateTime, the newest last.
+    """Set a condition in the format of Kubeflow's v1 and v2beta1 jobs: with lastUpdateTime, the newest last.
 
-    Where status and reason stay, nothing changes. An end takes Running away (kubeflow/common pkg/util/status.go).
+    If status and reason are unchanged, nothing changes. An end removes Running (kubeflow/common pkg/util/status.go).
     """
     status = obj.setdefault("status", {})
     conditions = status.setdefault("conditions", [])

@@ -1,8 +1,8 @@
-"""CustomResourceDefinitions, written short in crds/*.yaml.
+"""CustomResourceDefinitions, in the short form of crds/*.yaml.
 
-The short form of a schema: `string`, `integer`, `boolean`, `number`, `quantity` (number or text), `time`, `any`
-(whatever JSON), `object` (a map of whatever); `A|B` is a choice; ` = x` behind a type is its default; `[x]` is a list
-of x; a map is an object, in which `name!` is required and `...` describes the values under any other name.
+The short form of a schema: `string`, `integer`, `boolean`, `number`, `quantity` (number or text), `time`, `any` (any
+JSON), `object` (a map of anything); `A|B` is a choice; ` = x` after a type is its default; `[x]` is a list of x; a map
+is an object, in which `name!` is required and `...` describes the values under any other name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Object = dict[str, Any]
 FOLDER = Path(__file__).parent / "crds"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
-#: A metav1.Condition, as nearly every status has a list of them.
+# A metav1.Condition, which most statuses have in a list.
 CONDITIONS = [
     {
         "type!": "string",
@@ -43,7 +43,7 @@ SHORT_TYPES: dict[str, Object] = {
 
 
 def definitions(name: str) -> list[Object]:
-    """Return the definitions of one file, as the API server takes them."""
+    """Return the definitions of one file in the format of the API server."""
     return [_definition(short) for short in _read(name)]
 
 
@@ -103,7 +103,7 @@ def _column(name: str, path: str) -> Object:
 
 
 def expand(short: Any) -> Object:
-    """Return the structural schema of its short form."""
+    """Return the structural schema for a short form."""
     if isinstance(short, str):
         return _short_type(short)
     if isinstance(short, list):

@@ -1,8 +1,8 @@
 """NVIDIA's DRA driver: device classes, and slices that list the GPUs of every node.
 
-With it nodes offer no extended resource, unless `device_plugin: true` keeps the older way with it; `missing` names
-nodes with a dead kubelet plugin: the kubelet has withdrawn their slices. `classes: false`: the chart was installed
-without its device classes. Names are those of k8s-dra-driver-gpu v25.8.
+Nodes then offer no extended resource, unless `device_plugin: true` keeps the device plugin, too. `missing` names nodes
+with a failed kubelet plugin: the kubelet has withdrawn their slices. `classes: false`: the chart was installed without
+its device classes. Names are those of k8s-dra-driver-gpu v25.8.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def objects(world: Mapping[str, Any], given: Mapping[str, Any]) -> list[Object]:
 
 
 def device_class(name: str, driver: str, kind: str, more: str = "") -> Object:
-    """Return the class of a driver's devices of one type."""
+    """Return the class for a driver's devices of one type."""
     expression = f"device.driver == '{driver}' && device.attributes['{driver}'].type == '{kind}'{more}"
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -44,7 +44,7 @@ def device_class(name: str, driver: str, kind: str, more: str = "") -> Object:
 
 
 def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Controller, ...]:
-    """Publish the slices of all nodes; nothing has to run for that."""
+    """Publish the slices of all nodes; this needs no controller."""
     hardware = Hardware(store, world, "", Path("/nonexistent"))
     for name in node_names(world)[0]:
         node = store.get("nodes", None, name)
@@ -54,7 +54,7 @@ def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> t
 
 
 def publish(store: Store, node: Object, driver: str, devices: list[Object]) -> None:
-    """Put one slice of a node's devices onto the shelf."""
+    """Store one slice of a node's devices."""
     name = node["metadata"]["name"]
     owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"], "controller": True}
     store.load(
@@ -77,7 +77,7 @@ def publish(store: Store, node: Object, driver: str, devices: list[Object]) -> N
 
 
 def _device(kind: Mapping[str, Any], gpu: Mapping[str, Any]) -> Object:
-    """One GPU as the driver describes it."""
+    """Return the driver's description of one GPU."""
     texts = {
         "type": "gpu",
         "uuid": gpu["uuid"],

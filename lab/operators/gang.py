@@ -1,4 +1,4 @@
-"""Gangs: a PodGroup with its pods, how a job's controller asks for one, and how far one is."""
+"""Gangs: a PodGroup with its pods, its creation by a job's controller, and its progress."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SCHEDULER = "volcano"
 
 
 def decorate(template: Object, group: str) -> None:
-    """Let the pods of a template be scheduled as a gang, in place."""
+    """Set the gang scheduler for the pods of a template, in place."""
     template["spec"]["schedulerName"] = SCHEDULER
     template.setdefault("metadata", {}).setdefault("annotations", {})[GROUP] = group
 
 
 def pod_group(job: Object, members: int) -> Object:
-    """Return the PodGroup of a Kubeflow job; its schedulingPolicy may ask for fewer members, a queue and a priority."""
+    """Return the PodGroup of a Kubeflow job; its schedulingPolicy may set fewer members, a queue and a priority."""
     policy = (job["spec"].get("runPolicy") or {}).get("schedulingPolicy") or {}
     spec: Object = {"minMember": policy.get("minAvailable") or members}
     for name, field in ("queue", "queue"), ("priorityClass", "priorityClassName"), ("minResources", "minResources"):
@@ -47,7 +47,7 @@ class Gang:
         self.succeeded = sum(phase(p) == "Succeeded" for p in pods)
 
     def not_ready(self, fates: Mapping[str, str]) -> str:
-        """The sentence about a gang that cannot start; `fates`: what became of each pending pod."""
+        """Return the message about a gang that cannot start; `fates`: the state of each pending pod."""
         counts = collections.Counter(
             "Running"
             if phase(p) == "Running"
@@ -69,7 +69,7 @@ class Gang:
 
 
 def allocated(gangs: Iterable[Gang]) -> dict[str, Fraction]:
-    """Return what the placed pods of some gangs hold."""
+    """Return the resources that the placed pods of some gangs use."""
     totals: dict[str, Fraction] = {}
     for gang in gangs:
         for pod in gang.held:

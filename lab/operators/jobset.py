@@ -1,7 +1,7 @@
-"""JobSet: replicated Jobs, one headless Service for all their pods, one end.
+"""JobSet: replicated Jobs, one headless Service for all their pods, and a common end.
 
 Names, labels, conditions and messages are those of kubernetes-sigs/jobset v0.8 (pkg/controllers/jobset_controller.go).
-Restarts by failurePolicy are played as a whole; rules, coordinator and startup order are not.
+failurePolicy only restarts the whole set; rules, coordinator and startup order are not simulated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEY, JOBS, LABEL = "jobsets.jobset.x-k8s.io", "jobs.batch", "jobset.sigs.k8s.io/
 
 
 def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Controller, ...]:
-    """Return the controller, and let its webhook fill in defaults."""
+    """Return the controller, and register the webhook for defaults."""
     del world, given
     store.webhooks.append(default)
     return (JobSetController(store),)
@@ -47,12 +47,12 @@ def default(kind: Kind, new: Object, old: Object | None) -> None:
 
 
 class JobSetController(OwnerController):
-    """Keeps JobSets."""
+    """The controller of JobSets."""
 
     key, component, owns = KEY, "jobset-controller", ("jobs.batch",)
 
     def reconcile(self, obj: Object) -> float | None:
-        """One look at a JobSet."""
+        """Reconcile one JobSet."""
         status, now = obj.setdefault("status", {}), self.store.now()
         jobs = {job["metadata"]["name"]: job for job in self.owned(obj, JOBS)}
         self._count(obj, jobs)
@@ -75,7 +75,7 @@ class JobSetController(OwnerController):
         return None
 
     def _parts(self, obj: Object, jobs: Mapping[str, Object]) -> None:
-        """Make Service and Jobs; suspended and resumed they are together."""
+        """Create Service and Jobs; they are suspended and resumed together."""
         meta, spec, now = obj["metadata"], obj["spec"], self.store.now()
         network, suspended = spec.get("network") or {}, bool(spec.get("suspend"))
         if network.get("enableDNSHostnames", True):
@@ -130,7 +130,7 @@ class JobSetController(OwnerController):
 
     @staticmethod
     def _before(obj: Object, replicated: Object) -> int:
-        """The number of Jobs before those of a replicated Job."""
+        """Return the number of Jobs before those of a replicated Job."""
         names = [each["name"] for each in obj["spec"]["replicatedJobs"]]
         earlier = obj["spec"]["replicatedJobs"][: names.index(replicated["name"])]
         return sum(int(each.get("replicas", 1)) for each in earlier)
@@ -147,7 +147,7 @@ class JobSetController(OwnerController):
         return bool(done) and (policy.get("operator") == "Any" or done >= total)
 
     def _failed(self, obj: Object, job: Object) -> None:
-        """Start all over, as often as the policy allows; then the set has failed."""
+        """Restart all Jobs, as often as the policy allows; then the set has failed."""
         status, most = obj["status"], int((obj["spec"].get("failurePolicy") or {}).get("maxRestarts", 0))
         first = f"(first failed job: {job['metadata']['name']})"
         if status.get("restarts", 0) < most:
@@ -169,7 +169,7 @@ class JobSetController(OwnerController):
         self.event(obj, "Warning", reason, message)
 
     def _after(self, obj: Object, jobs: Mapping[str, Object]) -> float | None:
-        """What an ended set leaves: no running Job, and itself for a while."""
+        """Clean up after an ended set: delete running Jobs, and the set itself after its TTL."""
         for job in jobs.values():
             if not holds(job, "Complete", "Failed"):
                 self.remove(JOBS, job, "Foreground")
@@ -213,7 +213,7 @@ def _ready(job: Object) -> bool:
 
 
 def _align(job: Object, desired: Object) -> None:
-    """Suspend or resume a Job; where its pods run may have changed meanwhile."""
+    """Suspend or resume a Job; its node selection may have changed in the meantime."""
     job["spec"]["suspend"] = desired["spec"]["suspend"]
     held, new = job["spec"]["template"], desired["spec"]["template"]
     for part in ("nodeSelector", "tolerations", "schedulingGates", "affinity"):

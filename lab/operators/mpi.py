@@ -1,8 +1,8 @@
-"""The MPI Operator: workers that listen, a launcher Job that runs mpirun.
+"""The MPI Operator: workers that run sshd, and a launcher Job that runs mpirun.
 
 Objects, conditions, reasons and messages are those of kubeflow/mpi-operator v0.6
-(pkg/controller/mpi_job_controller.go).
-The launcher reaches the workers by ssh, through the names of one headless Service.
+(pkg/controller/mpi_job_controller.go). The launcher connects to the workers by ssh, through the names of one headless
+Service.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ SLOTS_ENV = {"OpenMPI": "OMPI_MCA_orte_set_default_slots", "Intel": "I_MPI_PERHO
 
 
 def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Controller, ...]:
-    """Return the operator; without a definition that serves v2beta1 it has nothing to do, as in reality."""
+    """Return the operator; without a definition that serves v2beta1 it does nothing, as in reality."""
     del world
     served = store.kinds.by_path.get(("kubeflow.org", "v2beta1", "mpijobs"))
     return (MPIJobController(store, given.get("gang", "")),) if served else ()
 
 
 def suspended(job: Object) -> bool:
-    """Tell whether the job is to have no pods."""
+    """Return whether the job must have no pods."""
     return bool((job["spec"].get("runPolicy") or {}).get("suspend"))
 
 
 class MPIJobController(OwnerController):
-    """Keeps MPIJobs."""
+    """The controller of MPIJobs."""
 
     key, component = KEY, "mpi-job-controller"
     owns = ("pods", "jobs.batch", "configmaps")
@@ -67,7 +67,7 @@ class MPIJobController(OwnerController):
         self._gang = gang  # --gang-scheduling
 
     def reconcile(self, obj: Object) -> float | None:
-        """One look at a job."""
+        """Reconcile one job."""
         meta, now = obj["metadata"], self.store.now()
         name, where = meta["name"], f"{meta['namespace']}/{meta['name']}"
         policy = obj["spec"].setdefault("runPolicy", {})
@@ -99,7 +99,7 @@ class MPIJobController(OwnerController):
         return None
 
     def _parts(self, obj: Object, launcher: Object | None) -> tuple[Object | None, list[Object]] | None:
-        """Make what is missing: Service, ConfigMap, Secret, workers, launcher."""
+        """Create missing objects: Service, ConfigMap, Secret, workers, launcher."""
         name, spec = obj["metadata"]["name"], obj["spec"]
         label = {LABEL + "operator-name": "mpi-operator", LABEL + "job-name": name}
         service = headless(name, label)
@@ -135,7 +135,7 @@ class MPIJobController(OwnerController):
 
     @staticmethod
     def _align(job: Object, obj: Object, template: Object) -> None:
-        """Suspend the launcher as its MPIJob is; where it starts may have changed meanwhile."""
+        """Suspend the launcher together with its MPIJob; its node selection may have changed in the meantime."""
         job["spec"]["suspend"] = suspended(obj)
         for part in ("nodeSelector", "tolerations"):
             if template.get(part):
@@ -150,7 +150,7 @@ class MPIJobController(OwnerController):
         return [f"{name}-launcher.{name}.{space}.svc", *workers] if obj["spec"].get("runLauncherAsWorker") else workers
 
     def _config(self, obj: Object) -> Object:
-        """Host file, and the script that lists the workers that run (Horovod's elastic discovery)."""
+        """Return the ConfigMap: host file, and the script that lists running workers (Horovod's elastic discovery)."""
         meta, slots = obj["metadata"], obj["spec"].get("slotsPerWorker", 1)
         row = "{} slots={}" if obj["spec"].get("mpiImplementation", "OpenMPI") == "OpenMPI" else "{}:{}"
         running = sorted(p["metadata"]["name"] for p in self.owned(obj) if phase(p) == "Running")
@@ -166,7 +166,7 @@ class MPIJobController(OwnerController):
     # -- pods
 
     def _template(self, obj: Object, role: str) -> Object:
-        """What launcher and workers have in common."""
+        """Set the common parts of launcher and workers."""
         name, kind = obj["metadata"]["name"], role.capitalize()
         replica_spec = obj["spec"]["mpiReplicaSpecs"][kind]
         template = clone(replica_spec["template"])
@@ -217,7 +217,7 @@ class MPIJobController(OwnerController):
         env = dict(LAUNCHER_ENV[kind])
         if kind in SLOTS_ENV:
             env[SLOTS_ENV[kind]] = str(obj["spec"].get("slotsPerWorker", 1))
-        if not obj["spec"].get("runLauncherAsWorker"):  # else mpirun would find GPUs that are not the launcher's
+        if not obj["spec"].get("runLauncherAsWorker"):  # otherwise mpirun would find GPUs that are not the launcher's
             env |= {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
         main["env"] += [{"name": key, "value": value} for key, value in env.items()]
         template["spec"]["volumes"].append(
@@ -249,7 +249,7 @@ class MPIJobController(OwnerController):
         return {"metadata": {"name": f"{name}-launcher", "labels": {"app": name}}, "spec": spec}
 
     def refused(self, owner: Object, kind: str, body: Object, why: str) -> None:
-        """The operator's words for a pod that the API did not take."""
+        """Record the operator's event for a pod that the API server rejected."""
         role = {"Pod": "worker", "Job": "launcher"}.get(kind)
         if role is None:
             super().refused(owner, kind, body, why)
@@ -257,7 +257,7 @@ class MPIJobController(OwnerController):
             self.event(owner, "Warning", "MPIJobFailed", f"{role} pod created failed: {why}")
 
     def _clean(self, obj: Object) -> None:
-        """Take the workers away; with the policy Running those that have ended stay."""
+        """Delete the workers; with the policy Running those that have ended stay."""
         only = (obj["spec"].get("runPolicy") or {}).get("cleanPodPolicy") == "Running"
         for pod in self.owned(obj):
             if not only or phase(pod) in ("Running", "Pending"):
@@ -334,7 +334,7 @@ class MPIJobController(OwnerController):
 
 
 def ssh_secret(name: str) -> Object:
-    """Return a new key pair of the kind that the operator makes (ECDSA P-521)."""
+    """Return a new key pair of the operator's type (ECDSA P-521)."""
     key = ec.generate_private_key(ec.SECP521R1())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()

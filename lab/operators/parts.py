@@ -1,4 +1,4 @@
-"""What controllers of jobs have in common: a queue of jobs that is woken by what they own."""
+"""The common part of job controllers: a queue of jobs that is triggered by changes of their objects."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ENDED = ("Succeeded", "Failed")
 
 
 class OwnerController(QueueController):
-    """Keeps objects of one custom kind by means of others that it owns."""
+    """A controller of one custom kind, whose objects own other objects."""
 
     owns: tuple[str, ...] = ("pods", "jobs.batch")
 
     def start(self) -> None:
-        """Watch, and look at what exists."""
+        """Watch, and process existing objects."""
         super().start()
         for obj in self.store.list(self.key):
             self._changed("ADDED", obj, None)
@@ -33,7 +33,7 @@ class OwnerController(QueueController):
         self.queue.add((obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
     def _part_changed(self, _: str, part: Object, __: Object | None) -> None:
-        """What we own changed, or what is owned by a Job of ours."""
+        """Queue the owner after a change of its object, or of an object that its Job owns."""
         owner, kind, space = controller_of(part), self.store.kind(self.key).kind, part["metadata"]["namespace"]
         if owner is not None and owner["kind"] == "Job" and kind != "Job":
             job = self.store.get("jobs.batch", space, owner["name"])
@@ -42,20 +42,20 @@ class OwnerController(QueueController):
             self.queue.add((space, owner["name"]))
 
     def sync(self, key: Key) -> float | None:
-        """Bring one object closer to its spec; seconds until the next look."""
+        """Reconcile one object; return the seconds until the next time."""
         obj = self.store.get(self.key, *key)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             return None
         return self.reconcile(clone(obj))
 
     def reconcile(self, obj: Object) -> float | None:
-        """Act on a copy of the object."""
+        """Reconcile a copy of the object."""
         raise NotImplementedError
 
-    # -- what it owns
+    # -- owned objects
 
     def ensure(self, owner: Object, key: str, body: Object) -> Object | None:
-        """Return the object of that name, made if it is missing; None if it belongs to others or is refused."""
+        """Return the object with that name, created if it is missing; None if it has another owner or is rejected."""
         space, name = owner["metadata"]["namespace"], body["metadata"]["name"]
         existing = self.store.get(key, space, name)
         if existing is None:
@@ -72,7 +72,7 @@ class OwnerController(QueueController):
         return existing
 
     def make(self, owner: Object, key: str, body: Object) -> Object | None:
-        """Create an object that belongs to the owner; None where the API refuses it, which an event says."""
+        """Create an object with this owner; None if the API server rejects it, which an event reports."""
         kind = self.store.kind(key)
         meta = {**body["metadata"], "namespace": owner["metadata"]["namespace"], "ownerReferences": [reference(owner)]}
         full = {"apiVersion": kind.api_version, "kind": kind.kind, **body, "metadata": meta}
@@ -88,12 +88,12 @@ class OwnerController(QueueController):
             return None
 
     def refused(self, owner: Object, kind: str, body: Object, why: str) -> None:
-        """Say that the API did not take an object."""
+        """Record that the API server rejected an object."""
         del body
         self.event(owner, "Warning", f"FailedCreate{kind}", f"Error creating: {why}")
 
     def owned(self, owner: Object, key: str = "pods") -> list[Object]:
-        """Return what belongs to the owner."""
+        """Return the objects of the owner."""
         return [each for each in self.store.list(key, owner["metadata"]["namespace"]) if is_of(owner, each)]
 
     def remove(self, key: str, obj: Object, propagation: str | None = "Background") -> None:
@@ -108,7 +108,7 @@ class OwnerController(QueueController):
         self.store.mutate(key, obj["metadata"]["namespace"], obj["metadata"]["name"], change, subresource)
 
     def write(self, obj: Object) -> None:
-        """Write the status of our copy."""
+        """Write the status of the copy."""
         status, uid = obj.get("status") or {}, obj["metadata"]["uid"]
 
         def change(held: Object) -> None:
@@ -128,5 +128,5 @@ def phase(pod: Object) -> str:
 
 
 def headless(name: str, selector: dict[str, str], **more: Any) -> Object:
-    """Return a Service without an address of its own."""
+    """Return a headless Service."""
     return {"metadata": {"name": name}, "spec": {"clusterIP": "None", "selector": selector, **more}}

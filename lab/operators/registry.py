@@ -1,4 +1,4 @@
-"""The table of operators: custom kinds, what runs of each, its options, how its controllers start."""
+"""The table of operators: custom kinds, running workloads, options, and the start of their controllers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Operator:
     """One operator."""
 
     kinds: tuple[str, ...] = ()  # files of crds/
-    workloads: Mapping[str, Object] = field(default_factory=dict)  # as a world states them
+    workloads: Mapping[str, Object] = field(default_factory=dict)  # in the format of a world
     starts: str = ""  # the module with a `start` that returns the controllers
     known: Mapping[str, Any] = field(default_factory=dict)  # options and their types
-    needs: tuple[str, ...] = ()  # other operators that come with it
+    needs: tuple[str, ...] = ()  # other operators that are installed with it
 
 
 def _deployment(namespace: str, image: str, **more: Any) -> Object:
@@ -54,7 +54,7 @@ OPERATORS: dict[str, Operator] = {
         },
         "kueue",
         {"wait_for_pods_ready_s": (int, float), "without": list},
-    ),  # kinds missing in integrations.frameworks
+    ),  # kinds that are missing in integrations.frameworks
     "volcano": Operator(
         ("volcano",),
         {
@@ -67,7 +67,7 @@ OPERATORS: dict[str, Operator] = {
     "mpi": Operator(
         ("mpi",), {"mpi-operator": _deployment("mpi-operator", "mpioperator/mpi-operator:0.6.0")}, "mpi", {"gang": str}
     ),
-    # The Training Operator's definition of MPIJob, applied after the MPI Operator's: v2beta1 is served no more.
+    # The Training Operator's definition of MPIJob, applied after the MPI Operator's: v2beta1 is no longer served.
     "mpijob-v1": Operator(("mpijob-v1",)),
     "training": Operator(
         ("training",),
@@ -76,7 +76,7 @@ OPERATORS: dict[str, Operator] = {
         {"gang": str},
     ),
     # NVIDIA's DRA driver for GPUs: `device_plugin`: extended resources as well; `missing`: nodes without slices;
-    # `classes: false`: the classes were not made.
+    # `classes: false`: no device classes.
     "dra": Operator((), DRA_DRIVER, "dra", {"device_plugin": bool, "missing": list, "classes": bool}),
     "compute-domains": Operator(("computedomain",), DRA_DRIVER, "computedomains", {"missing": list}),
     "jobset": Operator(
@@ -95,21 +95,21 @@ OPERATORS: dict[str, Operator] = {
         {"runtimes": bool},
         needs=("jobset",),
     ),
-    # The definition of an older Trainer: podTemplateOverrides, and no runtimePatches.
+    # The definition of an older Trainer: podTemplateOverrides instead of runtimePatches.
     "trainer-2.1": Operator(("trainer-2.1",)),
-    # Kinds only; what a platform runs of them are workloads, and their objects are the world's own.
+    # Kinds only; a platform's workloads run their pods, and the world defines their objects.
     "gpu-operator": Operator(("gpu-operator",)),
     "network-operator": Operator(("network-operator",)),
     "multus": Operator(("multus",)),
     "prometheus": Operator(("prometheus",)),
     "slinky": Operator(("slinky",)),
-    # Besides: a NodeResourceTopology for every node with GPUs.
+    # In addition: a NodeResourceTopology for every node with GPUs.
     "topology-updater": Operator(("topology-updater",), {}, "topology", {"policy": str, "scope": str}),
 }
 
 
 def options(world: Mapping[str, Any], where: str = "operators") -> dict[str, Object]:
-    """Return a world's operators with their options, those that others need included; ScenarioError."""
+    """Return a world's operators with their options, including required operators; ScenarioError."""
     by_name: dict[str, Object] = {}
     for entry in world.get("operators") or []:
         given = {entry: {}} if isinstance(entry, str) else entry
@@ -126,7 +126,7 @@ def options(world: Mapping[str, Any], where: str = "operators") -> dict[str, Obj
 
 
 def furnished(world: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the world with everything that its operators add; the world's own entries take precedence."""
+    """Return the world with the additions of its operators; the world's own entries take precedence."""
     chosen = options(world)
     if not chosen:
         return world
@@ -142,7 +142,7 @@ def furnished(world: Mapping[str, Any]) -> Mapping[str, Any]:
         objects += brings(world, given) if brings else []
     own = {each.get("metadata", {}).get("name") for each in world.get("objects", []) if each.get("kind") == CRD}
     if (world.get("fabric") or {}).get("networks"):
-        own.add("network-attachment-definitions.k8s.cni.cncf.io")  # comes with the networks
+        own.add("network-attachment-definitions.k8s.cni.cncf.io")  # created with the networks
     kinds = {name: each for name, each in kinds.items() if name not in own}
     return {
         **world,
@@ -152,7 +152,7 @@ def furnished(world: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def start(store: Store, world: Mapping[str, Any]) -> tuple[Controller, ...]:
-    """Return the controllers of a world's operators; their webhooks answer from now on."""
+    """Return the controllers of a world's operators, and register their webhooks."""
     controllers: list[Controller] = []
     for name, given in options(world).items():
         if OPERATORS[name].starts:

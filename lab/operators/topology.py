@@ -1,7 +1,7 @@
 """NodeResourceTopology objects, as node feature discovery's updater writes them.
 
-`policy` and `scope` are the kubelet's Topology Manager settings; a world's hardware.NODE.topology_policy counts first.
-The use of pods is not subtracted: the updater's figures are those of an idle node.
+`policy` and `scope` are the kubelet's Topology Manager settings; a world's hardware.NODE.topology_policy takes
+precedence. The use of pods is not subtracted: the updater's figures are those of an idle node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEAR, FAR = 10, 20
 
 
 def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Controller, ...]:
-    """Write the object of every node that has GPUs."""
+    """Create the object of every node with GPUs."""
     hardware, gpu = world.get("hardware", {}), world["gpu"]
     for name in node_names(world)[0]:
         node = store.get("nodes", None, name)
@@ -50,7 +50,7 @@ def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> t
 
 
 def _zones(node: Object, gpu: Mapping[str, Any]) -> list[Object]:
-    """CPUs and memory are shared out evenly, GPUs by the place of each."""
+    """Return the zones: CPUs and memory are split evenly, GPUs are assigned by location."""
     offered = node["status"].get("allocatable") or {}
     places = Counter(gpu.get("numa", []))
     zones = sorted(places) or [0]

@@ -1,8 +1,8 @@
-"""Kubeflow Trainer: a TrainJob becomes a JobSet from its runtime, with the job's own wishes laid over it.
+"""Kubeflow Trainer: a TrainJob becomes a JobSet from its runtime, with the job's own settings merged over it.
 
 Names, variables, conditions and messages are those of kubeflow/trainer v2.0 (pkg/controller/trainjob_controller.go,
-pkg/runtime/framework/plugins/{torch,jobset}). Only torch is played as a policy; initializers and MPI are not. A job
-changes its runtime by runtimePatches (v2.2); the podTemplateOverrides of earlier releases are understood as well.
+pkg/runtime/framework/plugins/{torch,jobset}). Only the torch policy is simulated; initializers and MPI are not. A job
+changes its runtime by runtimePatches (v2.2); the podTemplateOverrides of earlier releases are supported as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IMAGE = "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime"
 
 
 def objects(world: Mapping[str, Any], given: Mapping[str, Any]) -> list[Object]:
-    """Return the runtime for torch; it is applied apart from the operator, and not with `runtimes: false`."""
+    """Return the runtime for torch; it is installed separately from the operator, and not with `runtimes: false`."""
     del world
     if not given.get("runtimes", True):
         return []
@@ -55,7 +55,7 @@ def objects(world: Mapping[str, Any], given: Mapping[str, Any]) -> list[Object]:
 
 
 def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Controller, ...]:
-    """Return the controller, and let its webhook answer."""
+    """Return the controller, and register its webhook."""
     del world, given
     store.webhooks.append(Webhook(store))
     return (TrainJobController(store),)
@@ -70,13 +70,13 @@ def runtime_of(store: Store, job: Object) -> Object | None:
 
 
 class Webhook:
-    """A TrainJob needs a runtime that is there, and leaves torchrun's variables to it."""
+    """The webhook: a TrainJob needs an existing runtime, and must not set torchrun's variables."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def __call__(self, kind: Kind, new: Object, old: Object | None) -> None:
-        """Refuse what cannot run."""
+        """Reject a job that cannot run."""
         if kind.key != KEY or old is not None:
             return
         ref = new["spec"]["runtimeRef"]
@@ -97,7 +97,7 @@ class Webhook:
 
 
 def jobset_spec(store: Store, job: Object) -> Object:
-    """Return the JobSet's spec: the runtime's, changed by the job; raises ApiError where there is no runtime."""
+    """Return the JobSet's spec: the runtime's, changed by the job; raises ApiError if there is no runtime."""
     runtime = runtime_of(store, job)
     if runtime is None:
         raise ApiError(404, "NotFound", f"unsupported runtime: {job['spec']['runtimeRef']['name']}")
@@ -123,13 +123,13 @@ def jobset_spec(store: Store, job: Object) -> Object:
 
 
 def takes_patches(store: Store) -> bool:
-    """Tell whether the definition that is served is that of v2.2 and later."""
+    """Return whether the served definition is that of v2.2 or later."""
     kind = store.kinds.by_key[KEY]
     return "runtimePatches" in (kind.schema or {})["properties"]["spec"]["properties"]
 
 
 def _changes(job: Object) -> Iterator[tuple[str, Object]]:
-    """Yield (replicated job, what changes in its pod template) in the order of the lists."""
+    """Yield (replicated job, changes of its pod template) in the order of the lists."""
     for override in job["spec"].get("podTemplateOverrides") or []:
         yield from ((target["name"], override) for target in override["targetJobs"])
     for patch in job["spec"].get("runtimePatches") or []:
@@ -148,7 +148,7 @@ def _train(container: Object, trainer: Object) -> None:
 
 
 def _torch(container: Object, job: Object, torch: Object, trainer: Object, nodes: int) -> None:
-    """What torchrun reads; "auto" without a GPU among the resources is the number of CPUs."""
+    """Return torchrun's variables; "auto" without a GPU in the resources is the number of CPUs."""
     name = job["metadata"]["name"]
     processes = trainer.get("numProcPerNode") or torch.get("numProcPerNode") or "auto"
     amounts = trainer.get("resourcesPerNode") or {}
@@ -170,7 +170,7 @@ def _torch(container: Object, job: Object, torch: Object, trainer: Object, nodes
 
 
 def _override(template: Object, override: Object) -> None:
-    """Lay a job's overrides over the pods of a template: maps and named lists are merged, the rest replaces."""
+    """Merge a job's overrides into a pod template: maps and named lists are merged, other values replaced."""
     for part, value in (override.get("metadata") or {}).items():
         if part in ("labels", "annotations"):
             template.setdefault("metadata", {}).setdefault(part, {}).update(value)
@@ -203,12 +203,12 @@ def upsert(into: list[Object], items: list[Object], key: str = "name") -> None:
 
 
 class TrainJobController(OwnerController):
-    """Keeps TrainJobs."""
+    """The controller of TrainJobs."""
 
     key, component, owns = KEY, "trainer-trainjob-controller", (SETS,)
 
     def reconcile(self, obj: Object) -> float | None:
-        """One look at a job."""
+        """Reconcile one job."""
         name, now = obj["metadata"]["name"], self.store.now()
         if obj["spec"].get("managedBy", f"{GROUP}/trainjob-controller") != f"{GROUP}/trainjob-controller":
             return None
@@ -230,7 +230,7 @@ class TrainJobController(OwnerController):
         return None
 
     def _set(self, obj: Object, held: Object | None) -> Object | None:
-        """Make the JobSet; while it is suspended it follows the job."""
+        """Create the JobSet; while it is suspended it follows the job."""
         try:
             spec = jobset_spec(self.store, obj)
         except ApiError as error:

@@ -1,7 +1,7 @@
-"""The Training Operator: a master and workers, in torch's environment variables.
+"""The Training Operator: a master and workers, with torch's environment variables.
 
 Names, labels, variables, conditions and messages are those of kubeflow/training-operator v1.8
-(pkg/controller.v1/pytorch and pkg/controller.v1/common). Only the master has a Service; elastic jobs are not played.
+(pkg/controller.v1/pytorch and pkg/controller.v1/common). Only the master has a Service; elastic jobs are not simulated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> t
 
 
 class PyTorchJobController(OwnerController):
-    """Keeps PyTorchJobs."""
+    """The controller of PyTorchJobs."""
 
     key, component, owns = KEY, "pytorchjob-controller", ("pods", "services")
 
@@ -46,7 +46,7 @@ class PyTorchJobController(OwnerController):
         self._gang = gang  # --gang-scheduler-name
 
     def reconcile(self, obj: Object) -> float | None:
-        """One look at a job."""
+        """Reconcile one job."""
         policy = obj["spec"].setdefault("runPolicy", {})
         obj.setdefault("status", {})
         name, now = obj["metadata"]["name"], self.store.now()
@@ -82,7 +82,7 @@ class PyTorchJobController(OwnerController):
         status.pop("startTime", None)
 
     def _after(self, obj: Object) -> float | None:
-        """What an ended job leaves: pods by the policy, and itself for a while."""
+        """Clean up after an ended job: its pods by the policy, and the job itself after its TTL."""
         policy = obj["spec"]["runPolicy"]
         self._clear(obj, policy.get("cleanPodPolicy") or "None")
         seconds = policy.get("ttlSecondsAfterFinished")
@@ -149,7 +149,7 @@ class PyTorchJobController(OwnerController):
             self.event(obj, "Normal", "PyTorchJobFailed", message)
 
     def _count(self, obj: Object, role: str, spec: Object, count: int, pods: list[Object]) -> None:
-        """Count a role's pods and draw the conclusions."""
+        """Count a role's pods and update the job's conditions."""
         where = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
         phases, now = [phase(pod) for pod in pods], self.store.now()
         failed, running, succeeded = (phases.count(word) for word in ("Failed", "Running", "Succeeded"))
@@ -234,7 +234,7 @@ class PyTorchJobController(OwnerController):
         return dict(template)
 
     def _environment(self, obj: Object, role: str, index: int) -> dict[str, str]:
-        """Both conventions: torch's own, and torchrun's PET_ variables."""
+        """Return the variables of both conventions: torch's own, and torchrun's PET_ variables."""
         name, roles = obj["metadata"]["name"], self._roles(obj)
         total = sum(count for _, _, count in roles)
         processes = str(obj["spec"].get("nprocPerNode") or "auto")
@@ -256,6 +256,6 @@ class PyTorchJobController(OwnerController):
 
 
 def _retryable(pod: Object) -> bool:
-    """ExitCode: codes from 128 on may be tried again (pkg/util/train/train_util.go)."""
+    """Return whether an exit code is retryable with the policy ExitCode: from 128 on (pkg/util/train/train_util.go)."""
     ended = [(c.get("state") or {}).get("terminated") or {} for c in pod["status"].get("containerStatuses") or []]
     return phase(pod) != "Failed" or any(int(each.get("exitCode", 0)) >= 128 for each in ended)

@@ -1,7 +1,7 @@
-"""Volcano: pods of a PodGroup get nodes when enough of them can have one, else none does.
+"""Volcano: pods of a PodGroup are bound when enough of them fit, else none is.
 
 Phases, conditions and messages are those of volcano-sh/volcano 1.12: pkg/scheduler/api/job_info.go (FitError),
-plugins/gang, actions/enqueue, pkg/controllers/podgroup. Volcano's own preemption and reclaim are not played.
+plugins/gang, actions/enqueue, pkg/controllers/podgroup. Volcano's own preemption and reclaim are not simulated.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 WATCHED = ("pods", "nodes", GROUPS, QUEUES)
 OVERCOMMIT = Fraction(12, 10)
-"""overcommit-factor of the overcommit plugin: how much of the cluster may be promised."""
+"""overcommit-factor of the overcommit plugin: the multiple of the cluster's resources that may be enqueued."""
 
 
 def objects(world: Mapping[str, Any], given: Mapping[str, Any]) -> list[Object]:
-    """Return the queues that every installation has."""
+    """Return the queues of every installation."""
     del world, given
     return [
         {
@@ -54,20 +54,20 @@ def objects(world: Mapping[str, Any], given: Mapping[str, Any]) -> list[Object]:
 
 
 def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Controller, ...]:
-    """Return the scheduler with its controllers, and let the webhook answer."""
+    """Return the scheduler with its controllers, and register the webhook."""
     del world, given
     store.webhooks.append(Webhook(store))
     return (Volcano(store),)
 
 
 class Webhook:
-    """A PodGroup needs a queue that is open."""
+    """The webhook: a PodGroup needs an open queue."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def __call__(self, kind: Kind, new: Object, old: Object | None) -> None:
-        """Refuse a PodGroup with a missing or closed queue."""
+        """Reject a PodGroup with a missing or closed queue."""
         if kind.key != GROUPS or old is not None:
             return
         name = new["spec"].get("queue", "default")
@@ -110,7 +110,7 @@ class Volcano:
             == (old["spec"], old["metadata"].get("labels"), (old.get("status") or {}).get("allocatable"))
         )
         if not self._due and not beat:
-            with contextlib.suppress(RuntimeError):  # no loop yet: the first change after the start will do
+            with contextlib.suppress(RuntimeError):  # no loop yet: the first change after the start triggers it
                 asyncio.get_running_loop().call_soon(self._session)
                 self._due = True
 
@@ -141,7 +141,7 @@ class Volcano:
         ]
 
     def _adopt(self, pod: Object) -> str:
-        """A pod without a group gets one of its own, or that of its owner."""
+        """Assign a pod without a group to a new one, or to that of its owner."""
         meta, owner = pod["metadata"], controller_of(pod)
         notes = meta.get("annotations") or {}
         name = f"podgroup-{owner['uid'] if owner else meta['uid']}"
@@ -194,10 +194,10 @@ class Volcano:
                 view.put(pod)
         return list(views.values())
 
-    # -- a gang's way
+    # -- phases of a gang
 
     def _enqueue(self, gang: Gang, gangs: list[Gang], views: list[NodeView]) -> None:
-        """Let a group in: where it states what it needs, its queue and the cluster must have that."""
+        """Enqueue a group: if it has minResources, its queue and the cluster must have them."""
         requested = {name: parse(text) for name, text in (gang.group["spec"].get("minResources") or {}).items()}
         why = ""
         if requested and not self._within(gang, gangs, requested):
@@ -217,7 +217,7 @@ class Volcano:
                 self._unschedulable(gang, {p["metadata"]["uid"]: "Undetermined" for p in gang.pending}, {})
 
     def _within(self, gang: Gang, gangs: list[Gang], requested: Mapping[str, Fraction]) -> bool:
-        """Tell whether a queue's capability allows so much more."""
+        """Return whether a queue's capability allows these additional resources."""
         queue = self._store.get(QUEUES, None, gang.queue)
         limits = ((queue or {}).get("spec") or {}).get("capability") or {}
         used = allocated(other for other in gangs if other.queue == gang.queue)
@@ -287,7 +287,7 @@ class Volcano:
                 binding.leave(self._store, pod, why, SCHEDULER, reason)
 
     def _condition(self, gang: Gang, kind: str, reason: str, message: str = "") -> None:
-        """Set a condition of the group; the other one of the two goes."""
+        """Set a condition of the group; the opposite one is removed."""
         group, now = gang.group, self._store.now()
         conditions = (group.get("status") or {}).get("conditions") or []
         held = next((c for c in conditions if c["type"] == kind), None)
@@ -317,7 +317,7 @@ class Volcano:
         gang.group = self._store.mutate(GROUPS, meta["namespace"], meta["name"], change, "status") or gang.group
 
     def _show(self, gang: Gang) -> None:
-        """Write the phase and how many pods are where."""
+        """Update the phase and the numbers of pods."""
         counts = collections.Counter(phase(p) for p in gang.pods)
         ready = len(gang.held) + gang.succeeded >= gang.needed
         if ready and gang.held:

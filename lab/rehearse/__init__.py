@@ -1,1 +1,1 @@
-"""`seatrial rehearse`: the one room of the lab that knows the suite, and starts it by its command line."""
+"""`seatrial rehearse`: the only part of the lab that knows the suite, which it starts by its command line."""

@@ -1,6 +1,6 @@
 """``seatrial rehearse --matrix``: the scenarios of the embedded cluster as a page of Markdown.
 
-docs/rehearsals.md is its output, which a test keeps true.
+docs/rehearsals.md is its output; a test compares them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from seatrial.faults.advice import FAULTS
 
 
 class ScenarioRun(TypedDict, total=False):
-    """What the trial of a scenario is started with: a profile by name or in full, options."""
+    """The trial's profile (by name or in full) and options in a scenario."""
 
     profile: str | dict[str, object]
     options: list[str]

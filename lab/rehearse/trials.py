@@ -1,8 +1,7 @@
-"""``seatrial rehearse``: runs the trial on the embedded cluster's scenarios and shows what was recognised.
+"""``seatrial rehearse``: runs the trial on the embedded cluster's scenarios and shows the recognised faults.
 
-Each scenario says which faults must be found, their subjects, and how the run must end; the trial never sees
-that. Both the cluster's list of scenarios and every trial are processes of their own, so nothing of one rehearsal
-reaches the next.
+Each scenario defines the expected faults, their subjects, and the expected verdict; the trial never reads that. The
+list of scenarios and every trial run in separate processes, so that no rehearsal affects the next.
 """
 
 from __future__ import annotations
@@ -36,48 +35,48 @@ if TYPE_CHECKING:
     from .matrix import ListedScenario, ScenarioRun
 
 LIMIT_S = 600.0
-"""Far above the slowest scenario: a trial that takes longer has hung."""
+"""Timeout in seconds, far above the slowest scenario: a trial that takes longer has hung."""
 ENDING_S = 30.0
 JOBS = min(4, os.cpu_count() or 1) + 1
-"""One more than there are cores: a trial waits for most of its time."""
+"""Number of concurrent trials: one more than the cores, since a trial mostly waits."""
 NOT_MEANT = ("TAO_K8S_NAMESPACE", "TAO_K8S_CONTEXT", "PYTEST_ADDOPTS")
 
 
 class UsageError(Exception):
-    """What was typed cannot be rehearsed; one line."""
+    """Invalid arguments; the message is one line."""
 
 
 @dataclass(slots=True)
 class Rehearsal:
-    """One scenario: what must be found, and what was."""
+    """One scenario: expected and actual findings."""
 
     name: str
-    where: str  # the text after sim:
+    where: str  # the scenario as in sim:...
     expected: list[str]
-    subjects: dict[str, list[str]]  # fault -> names or patterns of its subjects; a fault without: any
+    subjects: dict[str, list[str]]  # fault -> names or patterns of its subjects; a missing fault: any
     outcomes: list[str]
-    must_say: dict[str, list[str]] = field(default_factory=dict)  # fault -> what its findings must say
-    run: ScenarioRun | None = None  # profile and options that the trial is started with
+    must_say: dict[str, list[str]] = field(default_factory=dict)  # fault -> texts that its findings must contain
+    run: ScenarioRun | None = None  # the trial's profile and options
     faults: list[str] = field(default_factory=list)
     accused: dict[str, list[str]] = field(default_factory=dict)
-    observed: dict[str, str] = field(default_factory=dict)  # fault -> what its findings say
+    observed: dict[str, str] = field(default_factory=dict)  # fault -> texts of its findings
     verdict: str = "no report"
     seconds: float = 0.0
     trouble: str = ""
 
     @property
     def recognised(self) -> bool:
-        """Whether exactly the stated faults were found, on the stated subjects, with one of the stated verdicts."""
+        """Whether exactly the expected faults were found, on the expected subjects, with an expected verdict."""
         right = set(self.faults) == set(self.expected) and self.verdict in self.outcomes
         return right and not self.trouble and not self.mistaken
 
     @property
     def mistaken(self) -> str:
-        """Describe a right fault's wrong, missing or incomplete subjects; '' if all are right."""
+        """Describe wrong, missing or incomplete subjects of expected faults; '' if all are right."""
         for fault, patterns in self.subjects.items():
             accused = self.accused.get(fault)
             if not accused:
-                continue  # the fault itself is missing, which is said already
+                continue  # the missing fault itself is reported already
             wrong = [name for name in accused if not any(fnmatch.fnmatchcase(name, each) for each in patterns)]
             spared = [each for each in patterns if not fnmatch.filter(accused, each)]
             if wrong:
@@ -123,12 +122,12 @@ def parser() -> Parser:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     return parser().parse_args(list(arguments))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Rehearse; 0 when everything was recognised."""
+    """Run the rehearsals; return 0 if everything was recognised."""
     try:
         options = parse(arguments)
         if options.matrix:
@@ -157,18 +156,18 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def rehearsals(options: argparse.Namespace) -> Iterator[Rehearsal]:
-    """What is to be rehearsed, in the order given; a name that is wrong is refused before anything starts."""
+    """Return the scenarios to rehearse, in the given order; an unknown name is rejected before anything starts."""
     suffix = ""
     if options.api_faults is not None:
         name, _, seed = options.api_faults.partition(":")
         suffix = f"?api-faults={name}" + (f"&seed={seed}" if seed else "")
     shipped, taken = {entry["name"]: entry for entry in _listed()}, set()
     if suffix:
-        _listed(f"healthy{suffix}")  # are there such API faults?
+        _listed(f"healthy{suffix}")  # raises for unknown API faults
     for ref in dict.fromkeys(options.scenarios or shipped):
         entry = shipped.get(ref) or _listed(ref)[0]
         name = entry["name"]
-        while name in taken:  # two files may bear one name; their reports may not lie in one folder
+        while name in taken:  # two files may have the same name, and their reports must not share a folder
             name += "-again"
         taken.add(name)
         yield Rehearsal(
@@ -183,7 +182,7 @@ def rehearsals(options: argparse.Namespace) -> Iterator[Rehearsal]:
 
 
 def _listed(*refs: str) -> list[ListedScenario]:
-    """What the embedded cluster says of its scenarios."""
+    """Return the embedded cluster's list of scenarios."""
     try:
         package, folder = lab_package()
     except pytest.UsageError as error:
@@ -206,16 +205,16 @@ def _make(folder: Path) -> None:
 
 
 def _environment(compiled: Path | None = None) -> dict[str, str]:
-    """The environment of a process of ours; what the user set for a real cluster is not meant for this one."""
+    """Return the environment of a child process, without the user's settings for a real cluster."""
     environment = {name: value for name, value in own_program()[1].items() if name not in NOT_MEANT}
-    if compiled is not None and sys.dont_write_bytecode:  # hundreds of modules are compiled once, not for every trial
+    if compiled is not None and sys.dont_write_bytecode:  # modules are compiled once, and not for every trial
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["PYTHONPYCACHEPREFIX"] = str(compiled)
     return environment
 
 
 def _rehearse(asked: Sequence[Rehearsal], out: Path, scratch: Path, jobs: int) -> None:
-    """Run all, some at once, and print each row of the matrix as soon as all before it are known."""
+    """Run all, several at once, and print each row of the matrix when all rows before it are known."""
     columns = ("scenario", "expected", "found", "verdict", "seconds", "recognised")
     faults = max([len(_joined(each.expected)) for each in asked] + [len("expected")])
     widths = (max([len(each.name) for each in asked] + [8]), faults, faults, len("inconclusive"), 7, 10)
@@ -246,7 +245,7 @@ def _rehearse(asked: Sequence[Rehearsal], out: Path, scratch: Path, jobs: int) -
 
 
 def _wait(asked: Sequence[Rehearsal], runs: Sequence[Future[None]], future: Future[None]) -> None:
-    """Wait for one trial; a terminal shows meanwhile how many are done, and which are running."""
+    """Wait for one trial; on a terminal, show the number of completed trials and the running ones."""
     while not future.done():
         running = [each.name for each, run in zip(asked, runs, strict=True) if run.running()]
         _progress(f"{sum(run.done() for run in runs)} of {len(runs)} done; now: {', '.join(running)}")
@@ -256,7 +255,7 @@ def _wait(asked: Sequence[Rehearsal], runs: Sequence[Future[None]], future: Futu
 
 
 def command_of(each: Rehearsal, out: Path, scratch: Path) -> list[str]:
-    """Return the command line of one trial; a profile that the scenario brings is written to a file first."""
+    """Return the command line of one trial; a profile in the scenario is written to a file first."""
     run = each.run or {}
     profile, options = run.get("profile"), run.get("options") or []
     if isinstance(profile, dict):
@@ -315,7 +314,7 @@ def _read(each: Rehearsal, report: Path, code: int, output: str) -> None:
 
 
 def accused(record: Record) -> dict[str, list[str]]:
-    """Return what a report found: fault -> its subjects. A fault without a subject has the check's id."""
+    """Return the findings of a report: fault -> its subjects. A fault without a subject has the check's id."""
     faults: dict[str, dict[str, None]] = {}
     for check in record["checks"]:
         for finding in check["findings"]:
@@ -327,7 +326,7 @@ def accused(record: Record) -> dict[str, list[str]]:
 
 
 def said_of(record: Record) -> dict[str, str]:
-    """Return what the findings of each fault say."""
+    """Return the texts of each fault's findings."""
     lines: dict[str, list[str]] = {}
     for check in record["checks"]:
         for finding in check["findings"]:
@@ -345,6 +344,6 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _progress(text: str) -> None:
-    """Say on a terminal what runs now, on a line that the next one overwrites."""
+    """Show the current action on a terminal, on a line that the next one overwrites."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

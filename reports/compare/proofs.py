@@ -141,15 +141,15 @@ def lost_subjects(before: Sequence[Record], after: Sequence[Record]) -> Iterator
     API alone said of nodes that were not tried does not count: a second run is kept to the nodes of the first (--on).
     """
     covered = [coverage_of(record) for record in before]
-    beside = {node for run in covered for node in run.untried} - {node for run in covered for node in run.tried}
-    old, new = _subjects(before, beside), _subjects(after, beside)
+    untried = {node for run in covered for node in run.untried} - {node for run in covered for node in run.tried}
+    old, new = _subjects(before, untried), _subjects(after, untried)
     for name in old:
         if name in new and not name.startswith(INSTALLED) and len(new[name]) < len(old[name]):
             yield name, len(old[name]), len(new[name]), sorted(old[name] - new[name])
 
 
-def _subjects(side: Sequence[Record], beside: Collection[str]) -> dict[str, frozenset[str]]:
-    """By check that passed: the subjects of the run that proved the most of them, without the nodes ``beside``."""
+def _subjects(side: Sequence[Record], untried: Collection[str]) -> dict[str, frozenset[str]]:
+    """By check that passed: the subjects of the run that proved the most of them, without the nodes ``untried``."""
     by_check: dict[str, frozenset[str]] = {}
     for record in side:
         names = lasting_names(record)
@@ -158,7 +158,7 @@ def _subjects(side: Sequence[Record], beside: Collection[str]) -> dict[str, froz
                 continue
             name = check["id"]
             subjects = frozenset(lasting(f["subject"], names) for f in check["findings"] if f["ok"] is True)
-            judged = frozenset(s for s in subjects if s.partition(" ")[0] not in beside)
+            judged = frozenset(s for s in subjects if s.partition(" ")[0] not in untried)
             by_check[name] = max(by_check.get(name, frozenset()), judged, key=len)
     return by_check
 

@@ -188,7 +188,7 @@ def test_where_it_lies_decides_whether_it_outlives_the_job(saved, spec, bad, cha
 def test_what_is_gone_with_the_pod_says_where_it_lay(saved, spec, changes, where):
     saved.evidence[0].stages["checkpoint"]["places"][0] |= changes
     (first, _) = place_findings(saved, spec, ASKED)
-    assert f"it lies {where}, and is gone with the pod" in first.observed
+    assert f"it is {where}, and is deleted with the pod" in first.observed
 
 
 @pytest.mark.parametrize("lost", ["fs", "mounted", "mode"])

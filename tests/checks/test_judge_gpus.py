@@ -310,7 +310,7 @@ def test_a_gpu_that_is_listed_twice_is_one_gpu(trial, spec, h100, bad):
     trial.evidence[1].stages["runtime"]["gpus"][1]["uuid"] = "GPU-0"
     assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", "runtime.gpu-count")]
     (finding,) = (f for f in gpu_findings(trial, spec, h100) if not f.ok)
-    assert "only 7 are different (GPU-0 is there twice)" in finding.observed
+    assert "only 7 are different (GPU-0 appears twice)" in finding.observed
 
 
 def test_gpus_that_do_not_say_who_they_are_are_counted(trial, spec, h100, bad):

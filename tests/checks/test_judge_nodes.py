@@ -263,7 +263,7 @@ def test_a_trial_is_placed_only_on_nodes_that_have_room_with_the_unfit(inventory
     assert placed(cluster, judged_pool, spec, ["a"]).avoided == ("a",)
     named = replace(spec, node_names=("a", "b", "c", "d"))
     assert placed(cluster, judged_pool, named, ["a"]).node_names == ("b", "c")
-    with pytest.raises(Blocked, match="takes 3 nodes, and 2 could take a pod without a"):
+    with pytest.raises(Blocked, match="needs 3 nodes, and 2 are left without a"):
         placed(cluster, judged_pool, replace(spec, nodes=3), ["a"])
 
 

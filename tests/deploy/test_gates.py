@@ -37,7 +37,7 @@ def test_scripts_are_plain_shell(script: Path) -> None:
     assert subprocess.run(["sh", "-n", str(script)], check=False).returncode == 0
     assert script.stat().st_mode & 0o111 or script.name == "node-by-node.sh"
     text = script.read_text()
-    assert "10 undecided" in text or "node-by-node.sh" in text
+    assert "10 inconclusive" in text or "node-by-node.sh" in text
 
 
 def test_the_profile_is_sound() -> None:
@@ -200,7 +200,7 @@ HELM = """echo "$@" >>"$PWD/helm.log"; case $1 in upgrade) %s ;; esac"""
     [
         (TO_NEW, "true", 0, "all nodes are upgraded"),
         (TO_NEW, LOSE_A_GPU, 1, "gpu-node-2 is worse: rolled back, still cordoned"),
-        (TO_NEW, "kubectl cordon gpu-node-0 gpu-node-1", 10, "undecided (exit code 10): it stays cordoned"),
+        (TO_NEW, "kubectl cordon gpu-node-0 gpu-node-1", 10, "inconclusive (exit code 10): it stays cordoned"),
         ("never", "true", 10, "not accepted before the upgrade"),
         ("false", "true", 10, "helm upgrade did not work"),
     ],

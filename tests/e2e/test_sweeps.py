@@ -98,7 +98,7 @@ def test_a_tenant_names_the_nodes_of_a_sweep(sweep):
     """Only the scheduler knows idle nodes; with --on the sweep runs, and without it one line explains it."""
     code, _, said = sweep("tenant-healthy", "--tenant", out="first")
     assert code == 10
-    assert "Not judged, the nodes are not ours to see: name those to sweep with --on NODE,NODE" in " ".join(
+    assert "Not judged, the nodes are not visible to this account: name those to sweep with --on NODE,NODE" in " ".join(
         said.split()
     )
     code, record, said = sweep("tenant-healthy", "--tenant", "--on", "gpu-node-0,gpu-node-1", out="second")

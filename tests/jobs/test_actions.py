@@ -114,7 +114,7 @@ def test_faults_of_gpus_that_are_no_xid_have_an_action() -> None:
         ("gpu.throttled", "hw_slowdown, hw_thermal_slowdown (...; too hot for the hardware)", "CONTACT_SUPPORT"),
         (
             "gpu.throttled",
-            "hw_power_brake_slowdown (the machine's power brake is pulled)",
+            "hw_power_brake_slowdown (the machine's power brake is active)",
             "UNKNOWN",
         ),  # perhaps of a rack
         ("runtime.memlock", "64 KiB", ""),

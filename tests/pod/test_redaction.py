@@ -111,7 +111,7 @@ def test_no_word_of_the_cluster_is_judged_otherwise_afterwards(judged) -> None:
         "pip install hf_transfer",
         "a TrainJob leaves this to its runtime: env_secrets: team-a, registry",
         '{"signature": "8 GPUs, NIC 0 beside GPU 0", "source": "nvidia-smi"}',
-        "GPU-1bc46a35-2f0a-4d2e-9c3b-0123456789ab is there twice",
+        "GPU-1bc46a35-2f0a-4d2e-9c3b-0123456789ab appears twice",
         "MIG-1bc46a35-2f0a-4d2e-9c3b-0123456789ab MIG-GPU-1bc46a35-2f0a-4d2e-9c3b-0123456789ab/1/0",
         "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition",
         "Standard_ND96isr_H100_v5-NVIDIA-H100-80GB-HBM3-SHARED",

@@ -20,7 +20,7 @@ NODE_PORTS = range(30000, 32768)
 
 
 def allocate(store: Objects, old: Object | None, new: Object) -> None:
-    """Give a Service what its type needs and keep what it has."""
+    """Allocate the addresses and ports that a Service needs, and keep those that it has."""
     spec = new["spec"]
     kind = spec.get("type")
     if kind == "ExternalName":
@@ -31,7 +31,7 @@ def allocate(store: Objects, old: Object | None, new: Object) -> None:
         return
     before = (old or {}).get("spec", {})
     if before.get("clusterIP") and before.get("type") != "ExternalName":
-        # An update that leaves out the address keeps it (patchAllocatedValues).
+        # An update without the address keeps it (patchAllocatedValues).
         if not spec.get("clusterIP"):
             spec["clusterIP"] = before["clusterIP"]
         if not spec.get("clusterIPs"):
@@ -67,7 +67,7 @@ def _free_address(store: Objects) -> str:
 
 
 def _claim(store: Objects, new: Object, address: str) -> None:
-    """Refuse an address that is taken or outside the range."""
+    """Reject an address that is in use or outside the range."""
     name = new["metadata"].get("name", "")
     if any(spec.get("clusterIP") == address for spec in _services(store)):
         text = f"failed to allocate IP {address}: provided IP is already allocated"
@@ -75,7 +75,7 @@ def _claim(store: Objects, new: Object, address: str) -> None:
     try:
         in_range = ipaddress.ip_address(address) in RANGE
     except ValueError:
-        return  # validation says what is wrong with it
+        return  # validation reports the error
     if not in_range:
         why = f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {RANGE}"
         text = f"failed to allocate IP {address}: {why}"

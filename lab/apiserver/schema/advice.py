@@ -1,4 +1,4 @@
-"""Warnings about what is allowed and unwise, sent to the client as headers (GetWarnings of the API packages)."""
+"""Warnings about allowed but inadvisable fields, sent to the client as headers (GetWarnings of the API packages)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def on_create(kind: Kind, new: Object) -> Iterator[str]:
 
 
 def on_update(kind: Kind, old: Object, new: Object) -> Iterator[str]:
-    """Yield the warnings about a change."""
+    """Yield the warnings about an update."""
     del kind
     yield from _finalizers(old, new)
 

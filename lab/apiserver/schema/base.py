@@ -1,6 +1,6 @@
-"""What is in a cluster from the start: bootstrap roles and bindings, priority classes, the API's own Service.
+"""The initial objects of a cluster: bootstrap roles and bindings, priority classes, the API's own Service.
 
-The rules are those of plugin/pkg/auth/authorizer/rbac/bootstrappolicy, shortened to what the kinds here need.
+The rules are those of plugin/pkg/auth/authorizer/rbac/bootstrappolicy, shortened to the kinds that exist here.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ PRIORITIES = {
 
 
 def objects() -> Iterator[tuple[str, Object]]:
-    """Yield (key, object) of everything that exists from the start, namespaces apart."""
+    """Yield (key, object) of all initial objects, except namespaces."""
     meta: dict[str, Any]
     for name, rules in ROLES.items():
         meta = {

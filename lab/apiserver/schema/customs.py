@@ -45,7 +45,7 @@ def kinds(definition: Object) -> Iterator[Kind]:
 
 
 def established(definition: Object, seconds: float) -> Object:
-    """Return the status of a definition with free names."""
+    """Return the status of a definition whose names are accepted."""
     spec = definition["spec"]
     time = rfc3339(seconds)
     stored = next(version["name"] for version in spec["versions"] if version.get("storage"))
@@ -71,7 +71,7 @@ def established(definition: Object, seconds: float) -> Object:
 
 
 def fill(kind: Kind, obj: Object) -> None:
-    """Fill in the defaults that a custom kind's schema states, in place."""
+    """Set the defaults of a custom kind's schema, in place."""
     _fill(obj, kind.schema or {})
 
 

@@ -39,7 +39,7 @@ __all__ = [
 
 
 class ApiError(Exception):
-    """A refusal of the API: HTTP code, machine-readable reason, human sentence, optional details."""
+    """An API error: HTTP code, machine-readable reason, message, optional details."""
 
     def __init__(self, code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class ApiError(Exception):
         self.details = details or {}
 
     def status(self) -> dict[str, Any]:
-        """Return the `Status` object that the client gets."""
+        """Return the `Status` object for the client."""
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -67,7 +67,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One field that is wrong: what `details.causes[]` holds."""
+    """One invalid field, as in `details.causes[]`."""
 
     field: str
     reason: str
@@ -78,7 +78,7 @@ class Cause:
 
 
 def quote(value: Any) -> str:
-    """Show a value the way Go's field errors show it: strings quoted, numbers and booleans bare, null."""
+    """Format a value as Go's field errors do: strings quoted, numbers and booleans bare, null."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if value is None:
@@ -87,38 +87,38 @@ def quote(value: Any) -> str:
 
 
 def required(field: str, detail: str = "") -> Cause:
-    """The field must be given."""
+    """Return the error that the field is required."""
     return Cause(field, "FieldValueRequired", f"Required value: {detail}" if detail else "Required value")
 
 
 def invalid_value(field: str, value: Any, detail: str) -> Cause:
-    """The field has a value that it may not have."""
+    """Return the error that the field's value is invalid."""
     return Cause(field, "FieldValueInvalid", f"Invalid value: {quote(value)}: {detail}")
 
 
 def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
-    """The field is an enum and this is not a member."""
+    """Return the error that the value is not a member of the enum."""
     listed = ", ".join(f'"{word}"' for word in supported)
     return Cause(field, "FieldValueNotSupported", f"Unsupported value: {quote(value)}: supported values: {listed}")
 
 
 def duplicate(field: str, value: Any) -> Cause:
-    """Two list elements share what must be unique."""
+    """Return the error that two list elements share a unique value."""
     return Cause(field, "FieldValueDuplicate", f"Duplicate value: {quote(value)}")
 
 
 def forbidden_field(field: str, detail: str) -> Cause:
-    """The field may not be set or changed here."""
+    """Return the error that the field may not be set or changed here."""
     return Cause(field, "FieldValueForbidden", f"Forbidden: {detail}")
 
 
 def not_found_field(field: str, value: Any) -> Cause:
-    """The field names something that does not exist."""
+    """Return the error that the named object does not exist."""
     return Cause(field, "FieldValueNotFound", f"Not found: {quote(value)}")
 
 
 def too_long(field: str, limit: int) -> Cause:
-    """The field has too many bytes."""
+    """Return the error that the field has too many bytes."""
     return Cause(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
 
 
@@ -139,12 +139,12 @@ def _details(name: str, group: str, kind: str, **more: Any) -> dict[str, Any]:
 
 
 def not_found(plural: str, group: str, name: str) -> ApiError:
-    """404: there is no such object."""
+    """404: the object does not exist."""
     return ApiError(404, "NotFound", f'{qualified(plural, group)} "{name}" not found', _details(name, group, plural))
 
 
 def already_exists(plural: str, group: str, name: str) -> ApiError:
-    """409: create found the name taken."""
+    """409: an object with this name already exists."""
     return ApiError(
         409, "AlreadyExists", f'{qualified(plural, group)} "{name}" already exists', _details(name, group, plural)
     )
@@ -154,7 +154,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def conflict(plural: str, group: str, name: str, why: str = MODIFIED) -> ApiError:
-    """409: the object is not what the writer thought it was."""
+    """409: the object has changed since the writer read it."""
     return ApiError(
         409,
         "Conflict",
@@ -164,13 +164,13 @@ def conflict(plural: str, group: str, name: str, why: str = MODIFIED) -> ApiErro
 
 
 def forbidden(plural: str, group: str, name: str, why: str) -> ApiError:
-    """403: an authorizer or an admission plugin says no."""
+    """403: an authorizer or an admission plugin rejected the request."""
     subject = f'{qualified(plural, group)} "{name}"' if name else qualified(plural, group)
     return ApiError(403, "Forbidden", f"{subject} is forbidden: {why}", _details(name, group, plural))
 
 
 def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
-    """422: the object is well-formed and wrong; every wrong field is a cause."""
+    """422: the object is invalid; every invalid field is a cause."""
     texts = list(dict.fromkeys(str(cause) for cause in causes))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return ApiError(
@@ -184,22 +184,22 @@ def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiErr
 
 
 def bad_request(message: str) -> ApiError:
-    """400: the request itself cannot be understood."""
+    """400: the request cannot be parsed."""
     return ApiError(400, "BadRequest", message)
 
 
 def method_not_allowed(message: str = "the server does not allow this method on the requested resource") -> ApiError:
-    """405: the path exists, the verb does not."""
+    """405: the path exists, but does not support the verb."""
     return ApiError(405, "MethodNotAllowed", message, {})
 
 
 def expired(message: str) -> ApiError:
-    """410: the resourceVersion (or continue token) is older than what is kept."""
+    """410: the resourceVersion (or continue token) is older than the kept history."""
     return ApiError(410, "Expired", message)
 
 
 def too_many_requests(message: str, seconds: int = 1, causes: Sequence[dict[str, Any]] = ()) -> ApiError:
-    """429: come back later (also what an eviction against a disruption budget gets)."""
+    """429: retry later (also for an eviction that violates a disruption budget)."""
     details: dict[str, Any] = {"retryAfterSeconds": seconds} if seconds else {}
     if causes:
         details["causes"] = list(causes)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Manager = tuple[str, str, str, str]  # manager, operation, apiVersion, subresource
 
 ANYTHING = types.Field("o")
-# What no manager owns (fieldmanager's stripped fields).
+# Fields without a manager (fieldmanager's stripped fields).
 STRIPPED = {
     ("f:apiVersion",),
     ("f:kind",),
@@ -46,7 +46,7 @@ STRIPPED = {
         )
     ),
 }
-UNTRACKED = ("events",)  # written once and never applied: not worth the bytes
+UNTRACKED = ("events",)  # written once and never applied: tracking them is not worth the bytes
 
 
 def root(kind: Kind) -> Field:
@@ -67,7 +67,7 @@ def child(known: Field, key: str) -> Field:
 
 
 def granular(value: Any, known: Field) -> bool:
-    """Tell whether a value is owned part by part."""
+    """Return whether a value's parts are owned separately."""
     if known.atomic:
         return False
     if isinstance(value, dict):
@@ -90,7 +90,7 @@ def item_key(item: Any, known: Field) -> str:
 
 
 def of(value: Any, known: Field, prefix: Path = ()) -> Iterator[Path]:
-    """Yield the path of every field that a value has (of a whole configuration: what an applier owns)."""
+    """Yield the path of every field of a value (for a whole configuration: the fields that an applier owns)."""
     if not granular(value, known) or not value:
         yield prefix
     elif isinstance(value, dict):
@@ -129,7 +129,7 @@ def _members(value: Any, known: Field) -> dict[str, tuple[Any, Field]]:
 
 
 def _whole(value: Any, known: Field, at: Path, parent: Field) -> Iterator[Path]:
-    """Yield the paths of something that appears or goes as a whole, its own included."""
+    """Yield the paths of a value that is added or removed as a whole, including its own."""
     if granular(value, known) and value:
         if known.code != "@" or parent.code == "[":
             yield at
@@ -143,7 +143,7 @@ def _whole(value: Any, known: Field, at: Path, parent: Field) -> Iterator[Path]:
 
 
 def to_fields(paths: Iterable[Path]) -> Object:
-    """Return a set of paths as FieldsV1."""
+    """Encode a set of paths as FieldsV1."""
     tree: Object = {}
     for path in sorted(paths):
         at = tree
@@ -154,7 +154,7 @@ def to_fields(paths: Iterable[Path]) -> Object:
 
 
 def _plain(tree: Object) -> Object:
-    """Drop the dot of leaves: a leaf is an empty object, an inner node that is owned itself keeps its dot."""
+    """Omit the dot of leaves: a leaf is an empty object, and an inner node that is owned itself has a dot."""
     plain: Object = {}
     for element, below in tree.items():
         if element == ".":
@@ -176,7 +176,7 @@ def from_fields(tree: Object, prefix: Path = ()) -> Iterator[Path]:
 
 
 def managers(obj: Object) -> dict[Manager, Paths]:
-    """Return who manages which fields of an object."""
+    """Return the managers of an object's fields."""
     by_manager: dict[Manager, Paths] = {}
     for entry in obj.get("metadata", {}).get("managedFields") or []:
         who = (
@@ -230,7 +230,7 @@ def stripped(paths: Iterable[Path]) -> Paths:
 
 
 def track(kind: Kind, old: Object, new: Object, request: Request, seconds: float) -> None:
-    """Note what an ordinary write (not an apply) changed, and that its manager now owns it."""
+    """Assign the fields changed by an ordinary write (not an apply) to its manager."""
     if request.apply or not request.manager or kind.store_key in UNTRACKED:
         return
     given = new["metadata"].get("managedFields")
@@ -255,7 +255,7 @@ def track(kind: Kind, old: Object, new: Object, request: Request, seconds: float
 
 
 def same_but_times(old: Object, new: Object) -> bool:
-    """Tell whether only the bookkeeping of managed fields differs."""
+    """Return whether only the managed fields differ."""
     if old["metadata"].get("managedFields") == new["metadata"].get("managedFields"):
         return False
     return _without(old) == _without(new) and managers(old) == managers(new)

@@ -1,4 +1,4 @@
-"""Writes types.json anew: `python -m lab.apiserver.schema.generate DEFINITIONS.json`.
+"""The generator of types.json: `python -m lab.apiserver.schema.generate DEFINITIONS.json`.
 
 DEFINITIONS.json is `_definitions.json` of the PyPI project kubernetes-validate (Apache-2.0), which derives from the
 OpenAPI document that Kubernetes publishes. Only facts are kept: field names, their types, merge keys. The notation is
@@ -35,7 +35,7 @@ def short(name: str) -> str:
 
 
 class Reader:
-    """Walks the definitions from the served kinds and notes every type on the way."""
+    """A collector of all types that are reachable from the served kinds."""
 
     def __init__(self, definitions: dict[str, Any]) -> None:
         self.definitions = definitions
@@ -58,7 +58,7 @@ class Reader:
         return SCALARS[kind]
 
     def reference(self, name: str) -> str:
-        """Note a named type and return how fields refer to it."""
+        """Collect a named type and return its reference for fields."""
         if name in PLAIN:
             return PLAIN[name]
         self.add(name)
@@ -67,7 +67,7 @@ class Reader:
 
     @staticmethod
     def marks(schema: dict[str, Any]) -> str:
-        """Return how a list merges, for strategic merge (`merge`) and for server-side apply (`map`, `set`)."""
+        """Return the merge rules of a list, for strategic merge (`merge`) and for server-side apply (`map`, `set`)."""
         marks = ""
         strategy = schema.get("x-kubernetes-patch-strategy", "")
         if "merge" in strategy:
@@ -82,7 +82,7 @@ class Reader:
         return marks
 
     def add(self, name: str) -> None:
-        """Note a type once."""
+        """Collect a type once."""
         if short(name) in self.types:
             return
         fields: dict[str, str] = {}

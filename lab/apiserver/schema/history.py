@@ -1,4 +1,4 @@
-"""Objects at one revision, and the recent changes of a resource, read by watches at their own pace."""
+"""Objects at one revision, and the recent changes of a resource, from which watches read independently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .values import Object
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
-FIRST_REVISION = 1000  # a cluster that has lived a little: what is older was compacted, so a watch from 1 is too old
+FIRST_REVISION = 1000  # as in a used cluster: older revisions are compacted, so a watch from 1 is too old
 
 
 class Stored:
@@ -32,7 +32,7 @@ class Stored:
 
     @property
     def raw(self) -> bytes:
-        """JSON without kind and apiVersion, the form that an item of a list has."""
+        """The JSON without kind and apiVersion, as in an item of a list."""
         if self._raw is None:
             body = {key: value for key, value in self.obj.items() if key not in ("kind", "apiVersion")}
             self._raw = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
@@ -41,7 +41,7 @@ class Stored:
 
 @dataclass(slots=True)
 class Change:
-    """One entry of the history: what a watch and a subscriber learn."""
+    """One entry of the history, for watches and subscribers."""
 
     revision: int
     type: ChangeType
@@ -51,17 +51,17 @@ class Change:
 
 
 class History:
-    """The recent changes of one resource; watches read it at their own pace."""
+    """The recent changes of one resource, from which watches read independently."""
 
     def __init__(self, floor: int, window: int) -> None:
         self.changes: list[Change] = []
-        self.floor = floor  # everything up to this revision may have been forgotten
+        self.floor = floor  # changes up to this revision may have been dropped
         self.window = window
         self.latest = floor  # the revision of the last change
         self.waiters: set[asyncio.Event] = set()
 
     def append(self, change: Change) -> None:
-        """Add a change, forget the oldest, wake the watches."""
+        """Append a change, drop the oldest ones, wake the watches."""
         self.changes.append(change)
         self.latest = change.revision
         if len(self.changes) > self.window + self.window // 4:
@@ -72,7 +72,7 @@ class History:
             waiter.set()
 
     def since(self, revision: int) -> list[Change]:
-        """Return the changes after a revision; 410 Expired when some of them were forgotten."""
+        """Return the changes after a revision; 410 Expired if some of them were dropped."""
         if revision < self.floor:
             raise expired(f"too old resource version: {revision} ({self.floor})")
         return self.changes[bisect_right(self.changes, revision, key=lambda change: change.revision) :]

@@ -1,7 +1,7 @@
-"""The kinds that the server knows: the built-in ones as a table, custom ones added at run time.
+"""The kinds that the server serves: a table of the built-in ones; custom ones are added at run time.
 
-Names, short names, categories and subresources are those that a Kubernetes 1.36 server lists in its discovery
-(api-contract, case discovery-aggregated).
+Names, short names, categories and subresources are those in the discovery of a Kubernetes 1.36 server (api-contract,
+case discovery-aggregated).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ OBJECT_VERBS = ("get", "patch", "update")
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """A part of an object with a path of its own, such as `pods/log`."""
+    """A part of an object with a separate path, such as `pods/log`."""
 
     name: str
     kind: str
     verbs: tuple[str, ...]
-    group: str = ""  # of the kind that is sent, where it differs from the resource's own
+    group: str = ""  # of the kind in the body, if it differs from the resource's own
     version: str = ""
 
 
@@ -41,40 +41,40 @@ class Kind:
     categories: tuple[str, ...] = ()
     subresources: tuple[Subresource, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
-    stored_as: str = ""  # the key under which objects are kept, where another version or group owns them
+    stored_as: str = ""  # the storage key, if another version or group owns the objects
     singular: str = ""
     list_kind: str = ""
-    schema: dict[str, Any] | None = None  # of a custom kind: its openAPIV3Schema
-    columns: tuple[dict[str, Any], ...] = ()  # of a custom kind: additionalPrinterColumns
+    schema: dict[str, Any] | None = None  # for a custom kind: its openAPIV3Schema
+    columns: tuple[dict[str, Any], ...] = ()  # for a custom kind: additionalPrinterColumns
     custom: bool = False
 
     @property
     def key(self) -> str:
-        """`pods`, `jobs.batch`: how the store and error messages name the resource."""
+        """The name of the resource in the store and in error messages: `pods`, `jobs.batch`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def store_key(self) -> str:
-        """The key under which the objects are kept."""
+        """The storage key of the objects."""
         return self.stored_as or self.key
 
     @property
     def api_version(self) -> str:
-        """`v1`, `batch/v1`."""
+        """The apiVersion: `v1`, `batch/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def lists(self) -> str:
-        """The kind of a list of these."""
+        """The kind of a list of these objects."""
         return self.list_kind or f"{self.kind}List"
 
     @property
     def singular_name(self) -> str:
-        """What kubectl accepts for one of these."""
+        """The names that kubectl accepts for one object."""
         return self.singular or self.kind.lower()
 
     def sub(self, name: str) -> Subresource | None:
-        """Return the subresource of that name."""
+        """Return the subresource with this name."""
         return next((sub for sub in self.subresources if sub.name == name), None)
 
 
@@ -171,7 +171,7 @@ _TABLE: dict[str, list[tuple[str, str, str, str, tuple[str, ...], bool]]] = {
     ],
 }
 
-# What is created and not kept: reviews, and the binding of a pod to a node.
+# Objects that are created but not stored: reviews, and the binding of a pod to a node.
 _ANSWERED: dict[str, list[tuple[str, str, bool]]] = {
     "v1": [("bindings", "Binding", True)],
     "authentication.k8s.io/v1": [
@@ -199,7 +199,7 @@ _SPEAKS: dict[str, Subresource] = {
 
 STORED_ELSEWHERE = {"events.k8s.io/v1/events": "events"}
 
-# Kinds with writes that count a generation: the strategies of k8s.io/kubernetes/pkg/registry that set it.
+# Kinds whose updates increment the generation: the strategies of k8s.io/kubernetes/pkg/registry that set it.
 WITH_GENERATION = frozenset(
     {
         "pods",
@@ -236,7 +236,7 @@ def _subresource(parent: str, parent_kind: str, name: str) -> Subresource:
 
 
 def builtin() -> Iterator[Kind]:
-    """Yield every built-in kind, groups in the order in which the server lists them."""
+    """Yield every built-in kind, groups in the order of the server."""
     for group_version in dict.fromkeys([*_TABLE, *_ANSWERED]):
         group, _, version = group_version.rpartition("/")
         for plural, kind, namespaced in _ANSWERED.get(group_version, []):
@@ -259,11 +259,11 @@ def builtin() -> Iterator[Kind]:
 
 @dataclass(slots=True)
 class Kinds:
-    """The registry: looked up by key (`jobs.batch`), by path (group, version, plural) or by group and kind."""
+    """The registry of kinds: lookup by key (`jobs.batch`), by path (group, version, plural) or by group and kind."""
 
     by_key: dict[str, Kind] = field(default_factory=dict)
     by_path: dict[tuple[str, str, str], Kind] = field(default_factory=dict)
-    changed: int = 0  # counts additions and removals, so that discovery documents can be cached
+    changed: int = 0  # incremented by additions and removals, so that discovery documents can be cached
 
     def add(self, kind: Kind) -> None:
         """Add a kind; the first served version of a resource owns its key."""
@@ -272,14 +272,14 @@ class Kinds:
         self.changed += 1
 
     def remove(self, group: str, plural: str) -> None:
-        """Forget every version of a resource."""
+        """Remove every version of a resource."""
         for path in [path for path in self.by_path if path[0] == group and path[2] == plural]:
             del self.by_path[path]
         self.by_key.pop(f"{plural}.{group}" if group else plural, None)
         self.changed += 1
 
     def of(self, api_version: str, kind: str) -> Kind | None:
-        """Return the kind that an object's apiVersion and kind name."""
+        """Return the kind of an object's apiVersion and kind."""
         group, _, version = api_version.rpartition("/")
         for path, candidate in self.by_path.items():
             if path[0] == group and path[1] == version and candidate.kind == kind:
@@ -295,7 +295,7 @@ class Kinds:
 
 
 def registry() -> Kinds:
-    """Return a fresh registry with the built-in kinds."""
+    """Return a new registry with the built-in kinds."""
     kinds = Kinds()
     for kind in builtin():
         kinds.add(kind)

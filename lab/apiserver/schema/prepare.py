@@ -1,4 +1,4 @@
-"""What the server writes into an object: status on creation, generated selectors, addresses, isolation.
+"""Fields that the server writes: status on creation, generated selectors, addresses; fields that are immutable.
 
 These are the PrepareForCreate and PrepareForUpdate functions of the registry strategies.
 """
@@ -45,7 +45,7 @@ FIRST_STATUS: dict[str, Object] = {
     },
     "ingresses.networking.k8s.io": {"loadBalancer": {}},
 }
-KEEPS_STATUS = ("nodes",)  # a kubelet registers with its status
+KEEPS_STATUS = ("nodes",)  # a kubelet registers a node with its status
 PROTECTED = {
     "persistentvolumeclaims": "kubernetes.io/pvc-protection",
     "persistentvolumes": "kubernetes.io/pv-protection",
@@ -53,7 +53,7 @@ PROTECTED = {
 
 
 def create(store: Objects, kind: Kind, new: Object, request: Request) -> None:
-    """Prepare an object that is to be created."""
+    """Prepare an object for its creation."""
     key = kind.key
     if kind.sub("status") is not None and key not in KEEPS_STATUS and not (request.trusted and "status" in new):
         if kind.custom:
@@ -79,7 +79,7 @@ def create(store: Objects, kind: Kind, new: Object, request: Request) -> None:
 
 
 def _job_selector(job: Object) -> None:
-    """Generate the selector and the labels that tie pods to their job, unless the user manages them."""
+    """Generate the selector and the labels that connect pods to their job, unless the user sets them."""
     meta, spec = job["metadata"], job["spec"]
     template = spec.setdefault("template", {}).setdefault("metadata", {})
     if not spec.get("manualSelector"):
@@ -111,7 +111,7 @@ FIXED = (
 
 
 def update(store: Objects, kind: Kind, old: Object, new: Object, request: Request) -> Object:
-    """Return the new state with everything restored that this path does not write."""
+    """Return the new state with all fields restored that this path does not write."""
     body = {key: value for key, value in new.items() if key not in ("kind", "apiVersion")}
     new = {"apiVersion": old["apiVersion"], "kind": old["kind"], **body}
     meta, held = new["metadata"], old["metadata"]
@@ -169,7 +169,7 @@ def _restore_pod_status(old: Object, new: Object) -> None:
 
 
 def desired_state(kind: Kind, obj: Object) -> Object:
-    """Return the part of an object that counts a generation when changed."""
+    """Return the part of an object whose changes increment the generation."""
     desired = {part: value for part, value in obj.items() if part not in ("metadata", "status")}
     if kind.key == "pods":
         desired["spec"] = {key: value for key, value in desired.get("spec", {}).items() if key != "nodeName"}

@@ -41,19 +41,19 @@ def _split(text: str) -> tuple[Fraction, str]:
 
 @functools.lru_cache(maxsize=4096)
 def value(text: str | float) -> Fraction:
-    """Return the exact value; raises ValueError."""
+    """Parse a quantity; raises ValueError."""
     return _split(str(text))[0]
 
 
 @functools.lru_cache(maxsize=4096)
 def canonical(text: str) -> str:
-    """Return the text that the server shows: no fraction digits, the largest fitting suffix."""
+    """Return the canonical text of the server: no fraction digits, the largest fitting suffix."""
     number, form = _split(text)
     return render(number, form)
 
 
 def render(number: Fraction | int, form: str = "decimal") -> str:
-    """Write a value in the canonical text of a format (decimal, binary or exponent)."""
+    """Format a value as canonical text (decimal, binary or exponent)."""
     number = Fraction(number)
     if number == 0:
         return "0"
@@ -77,11 +77,11 @@ def render(number: Fraction | int, form: str = "decimal") -> str:
 
 
 def form(text: str) -> str:
-    """Return the format of a quantity, so that a sum can keep it."""
+    """Return the format of a quantity, for a sum in the same format."""
     return _split(text)[1]
 
 
 def add(first: str, second: str) -> str:
-    """Return the canonical sum; the format is that of the first unless it is zero."""
+    """Return the canonical sum, in the format of the first quantity unless that is zero."""
     shape = form(second) if value(first) == 0 else form(first)
     return render(value(first) + value(second), shape)

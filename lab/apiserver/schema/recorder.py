@@ -9,7 +9,7 @@ from .values import rfc3339
 if TYPE_CHECKING:
     from .values import Object
 
-MAX_MESSAGE = 1024  # where the recorder of client-go cuts
+MAX_MESSAGE = 1024  # maximum length in the recorder of client-go
 
 
 def event(

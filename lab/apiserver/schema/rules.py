@@ -1,7 +1,7 @@
-"""An object on its way from the request to the store: admission, preparation, validation, deletion.
+"""The steps between the request and the store: admission, preparation, validation, deletion.
 
-One entry for each kind of write; the order is the API server's: defaults, mutating admission, preparation, validation,
-then the admission that only says yes or no (PodSecurity, quota).
+There is one function for each kind of write, in the API server's order: defaults, mutating admission, preparation,
+validation, then validating admission (PodSecurity, quota).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 BASE_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
-# Kinds with dependents that stay if no policy is named: batch/v1 jobs and replication controllers
+# Kinds whose dependents are orphaned if no policy is given: batch/v1 jobs and replication controllers
 # (rest.OrphanDependents as default in their strategies).
 ORPHANS_BY_DEFAULT = frozenset({"jobs.batch", "replicationcontrollers"})
 
 
 def bootstrap(store: Objects) -> None:
-    """Create what every cluster has from its first second."""
+    """Create the initial objects of every cluster."""
     for name in BASE_NAMESPACES:
         store.create("namespaces", {"metadata": {"name": name}})
         store.create("serviceaccounts", {"metadata": {"name": "default"}}, name)
@@ -39,7 +39,7 @@ def bootstrap(store: Objects) -> None:
 
 
 def create(store: Objects, kind: Kind, new: Object, request: Request) -> None:
-    """Prepare, default and check an object that is to be created."""
+    """Prepare, default and check a new object."""
     if not request.trusted:
         _defaults(kind, new)
         admission.mutate(store, kind, new, request)
@@ -75,7 +75,7 @@ def _error_group(kind: Kind) -> str:
 
 
 def update(store: Objects, kind: Kind, old: Object, new: Object, request: Request) -> Object:
-    """Prepare, default and check a new state of an object; returns what is to be stored."""
+    """Prepare, default and check a new state of an object; return the state to store."""
     if not request.trusted:
         _defaults(kind, new)
     new = prepare.update(store, kind, old, new, request)
@@ -101,12 +101,12 @@ def update(store: Objects, kind: Kind, old: Object, new: Object, request: Reques
 
 
 def same(old: Object, new: Object) -> bool:
-    """Tell whether a write changes nothing but who wrote it (then the resourceVersion stays)."""
+    """Return whether a write changes nothing but its manager (then the resourceVersion stays)."""
     return old == new or fieldsets.same_but_times(old, new)
 
 
 def precondition(kind: Kind, old: Object, uid: str | None, resource_version: str | None) -> None:
-    """Refuse a deletion that was meant for another object or another state."""
+    """Reject a deletion whose preconditions name another object or another state."""
     meta = old["metadata"]
     if uid and uid != meta["uid"]:
         why = (
@@ -123,13 +123,13 @@ def precondition(kind: Kind, old: Object, uid: str | None, resource_version: str
 
 
 def deleting(store: Objects, kind: Kind, old: Object, request: Request) -> None:
-    """Refuse what may not be deleted."""
+    """Reject the deletion of a protected object."""
     del store, request
     lifecycle.deletable(kind, old["metadata"]["name"])
 
 
 def mark_deleted(store: Objects, kind: Kind, old: Object, grace: int | None, propagation: str | None) -> Object:
-    """Return the object as a deletion leaves it: finalizers of the propagation policy, time, grace period."""
+    """Return the object after the start of its deletion: finalizers of the propagation policy, time, grace period."""
     new: Object = clone(old)
     meta = new["metadata"]
     finalizers = _finalizers(kind, meta, propagation)
@@ -144,7 +144,7 @@ def mark_deleted(store: Objects, kind: Kind, old: Object, grace: int | None, pro
             meta["deletionTimestamp"] = rfc3339(store.clock() + seconds)
         return new
     if finalizers or kind.key in ("pods", "namespaces"):
-        # Only what lingers is marked; the rest leaves as it was.
+        # Only objects that remain for now are marked; others are deleted unchanged.
         meta["deletionTimestamp"] = rfc3339(store.clock() + seconds)
         meta["deletionGracePeriodSeconds"] = seconds
         if "generation" in meta:
@@ -166,7 +166,7 @@ def _finalizers(kind: Kind, meta: Object, propagation: str | None) -> list[str]:
 
 
 def _grace(pod: Object, asked: int | None) -> int:
-    """Return a pod's grace period in seconds: none before it has a node and after it has ended."""
+    """Return a pod's grace period in seconds: 0 before it has a node and after it has ended."""
     spec = pod.get("spec", {})
     if not spec.get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return 0
@@ -177,7 +177,7 @@ def _grace(pod: Object, asked: int | None) -> int:
 
 
 def may_vanish(kind: Kind, obj: Object) -> bool:
-    """Tell whether nothing holds a deleted object any more."""
+    """Return whether a deleted object can be removed."""
     meta = obj["metadata"]
     if meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
         return False
@@ -185,7 +185,7 @@ def may_vanish(kind: Kind, obj: Object) -> bool:
 
 
 def committed(store: Objects, kind: Kind, new: Object, old: Object | None) -> None:
-    """Act on what was stored: a definition begins to serve its kind."""
+    """Act on a stored object: a definition starts to serve its kind."""
     if kind.key != customs.KEY or (old is not None and old["spec"] == new["spec"]):
         return
     spec = new["spec"]
@@ -197,7 +197,7 @@ def committed(store: Objects, kind: Kind, new: Object, old: Object | None) -> No
 
 
 def removed(store: Objects, kind: Kind, last: Object) -> None:
-    """Act on what is gone: with a definition go its objects and its kind."""
+    """Act on a removed object: a definition's objects and kind are removed, too."""
     if kind.key != customs.KEY:
         return
     spec = last["spec"]

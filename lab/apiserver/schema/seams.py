@@ -1,4 +1,4 @@
-"""What the rules of the schema ask of others: of the store, and of the operators' webhooks."""
+"""Interfaces that the rules of the schema need: the store, and the operators' webhooks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Webhook(Protocol):
-    """What an operator has to say about a write: it may change a new object, and refuse by raising ApiError."""
+    """An operator's webhook: it may change a new object, and reject a write by raising ApiError."""
 
     def __call__(self, kind: Kind, new: Object, old: Object | None) -> None:
-        """Look at an object that is to be created (old is None), or changed but for its status."""
+        """Check an object that is created (old is None), or changed except for its status."""
 
 
 class Objects(Protocol):
-    """What the rules ask of the store."""
+    """The interface of the store for the rules."""
 
     kinds: Kinds
     clock: Callable[[], float]
@@ -33,7 +33,7 @@ class Objects(Protocol):
         """Return the objects of a namespace."""
 
     def now(self) -> str:
-        """Return the current time as objects carry it."""
+        """Return the current time in the format of objects."""
 
     def create(self, key: str, obj: Object, ns: str | None = None, *, request: Request | None = None) -> Object:
         """Create an object."""

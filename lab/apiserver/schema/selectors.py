@@ -183,12 +183,12 @@ def _from_object(selector: Mapping[str, Any]) -> list[_Requirement]:
 
 
 def matches(selector: str | Mapping[str, Any] | None, obj: Mapping[str, Any]) -> bool:
-    """Tell whether an object's labels match a selector."""
+    """Return whether an object's labels match a selector."""
     return labels(selector)(obj.get("metadata", {}).get("labels") or {})
 
 
-# Field labels beyond metadata.name and metadata.namespace: the conversion functions of the API packages
-# (pkg/apis/core/v1/conversion.go and its siblings); anything else is refused.
+# Field labels in addition to metadata.name and metadata.namespace: the conversion functions of the API packages
+# (pkg/apis/core/v1/conversion.go and its siblings); all others are rejected.
 SELECTABLE: dict[str, tuple[str, ...]] = {
     "pods": (
         "spec.nodeName",
@@ -261,7 +261,7 @@ def _unescape(value: str) -> str:
 
 
 def fields(selector: str, key: str, what: str = "") -> Predicate:
-    """Compile a field selector for a resource to a predicate on its objects; 400 for a field it does not offer."""
+    """Compile a field selector for a resource to a predicate on its objects; 400 for an unsupported field."""
     terms: list[tuple[str, bool, str]] = []
     for raw in re.split(r"(?<!\\),", selector):
         if not raw.strip():

@@ -83,7 +83,7 @@ def struct(name: str) -> Struct:
 
 @functools.cache
 def of_kind(api_version: str, kind: str) -> str:
-    """Return the type name of a kind, or "" for one without a known structure."""
+    """Return the type name of a kind, or "" for a kind without a known structure."""
     name: str = _document()["kinds"].get(f"{api_version}.{kind}", "")
     return name
 
@@ -95,7 +95,7 @@ def kinds() -> dict[str, str]:
 
 
 class Decoder:
-    """Turns what a client sent into what the server holds: known fields only, canonical quantities, no nulls.
+    """A converter from a client's object to the server's form: known fields, canonical quantities, no nulls.
 
     Collects unknown fields in `unknown`; raises 400 for a value of the wrong type.
     """
@@ -136,7 +136,7 @@ class Decoder:
         assert known.items is not None
         if not isinstance(value, list):
             raise self._wrong(value, path, "[]" + self._go(known.items))
-        # A null among structs or words is an empty one, as Go decodes it; elsewhere it is left out.
+        # A null for a struct or a string is an empty value, as Go decodes it; elsewhere it is omitted.
         empty = {"@": {}, "s": ""}.get(known.items.code)
         items = (empty if item is None else item for item in value)
         return [

@@ -1,4 +1,4 @@
-"""Small facts about values: copies, times, names, uids, quantities' neighbours that everything here needs.
+"""Functions on values: copies, times, names, uids.
 
 `clone` copies JSON data about five times faster than `copy.deepcopy`, which matters at 20,000 pods.
 """
@@ -27,32 +27,32 @@ def clone(value: Any) -> Any:
 
 
 def suffix(length: int = 5) -> str:
-    """Return random letters as the server appends them to generateName."""
+    """Return random letters such as the server appends to generateName."""
     return "".join(random.choices(ALPHABET, k=length))  # noqa: S311 - names, not secrets
 
 
 def generated_name(prefix: str) -> str:
-    """Return a name for a generateName prefix; a long prefix is cut."""
+    """Return a name for a generateName prefix; a long prefix is truncated."""
     return prefix[:MAX_GENERATED_PREFIX] + suffix()
 
 
 def new_uid() -> str:
-    """Return a fresh uid."""
+    """Return a new uid."""
     return str(uuid.uuid4())
 
 
 def rfc3339(seconds: float) -> str:
-    """Return a time with the second precision of `metav1.Time`."""
+    """Format a time with the second precision of `metav1.Time`."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def rfc3339_micro(seconds: float) -> str:
-    """Return a time with the microseconds of `metav1.MicroTime`."""
+    """Format a time with the microseconds of `metav1.MicroTime`."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def epoch(text: str) -> float:
-    """Read an RFC 3339 time; raises ValueError."""
+    """Parse an RFC 3339 time; raises ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"time without a zone: {text}")

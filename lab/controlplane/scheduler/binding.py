@@ -1,6 +1,6 @@
-"""What a scheduler writes about a pod: its node, or why it has none; events of the newer kind.
+"""A scheduler's updates of a pod: its node, or why it has none; events of the newer kind.
 
-Shared by all schedulers of a cluster; each signs with its own name.
+Shared by all schedulers of a cluster; each has its own name in events.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
 
 def bind(store: Store, pod: Object, view: NodeView, scheduler: str) -> Object | None:
-    """Give a pod its node; None where it is gone."""
+    """Bind a pod to a node; None if the pod does not exist any more."""
     meta, now = pod["metadata"], store.now()
 
     def change(p: Object) -> None:
@@ -53,7 +53,7 @@ def bind(store: Store, pod: Object, view: NodeView, scheduler: str) -> Object | 
 
 
 def leave(store: Store, pod: Object, why: str, scheduler: str, reason: str = "Unschedulable") -> None:
-    """Say on a pod, and in an event, why it has no node."""
+    """Record on a pod, and in an event, why it is unschedulable."""
     meta, now = pod["metadata"], store.now()
 
     def change(p: Object) -> None:
@@ -76,7 +76,7 @@ def leave(store: Store, pod: Object, why: str, scheduler: str, reason: str = "Un
 
 
 def say(store: Store, pod: Object, kind: str, reason: str, message: str, action: str, scheduler: str) -> None:
-    """Record an event of the newer kind: eventTime and action, neither count nor source."""
+    """Record an event of the newer kind: with eventTime and action, without count and source."""
     meta, seconds = pod["metadata"], store.clock()
     event = {
         "metadata": {"name": f"{meta['name']}.{time.time_ns():x}", "namespace": meta["namespace"]},
@@ -99,12 +99,12 @@ def say(store: Store, pod: Object, kind: str, reason: str, message: str, action:
         "reportingComponent": scheduler,
         "reportingInstance": f"{scheduler}-sim",
     }
-    with contextlib.suppress(ApiError):  # the namespace takes nothing new any more
+    with contextlib.suppress(ApiError):  # the namespace is terminating
         store.create("events", event, meta["namespace"], request=Request(user=f"system:{scheduler}", trusted=True))
 
 
 def mark_disrupted(store: Store, pod: Object, reason: str, message: str) -> None:
-    """Set the condition that says that the pod's end is not its own fault."""
+    """Set the DisruptionTarget condition: the pod's end is not its own fault."""
     meta, now = pod["metadata"], store.now()
 
     def change(p: Object) -> None:

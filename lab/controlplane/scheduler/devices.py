@@ -1,7 +1,7 @@
-"""Devices for claims: dynamic resource allocation (resource.k8s.io/v1) as the scheduler decides it.
+"""Devices for claims: dynamic resource allocation (resource.k8s.io/v1) in the scheduler.
 
-Exactly so many devices of a class, or all of a node; CEL selectors as far as `matches` reads them. What it cannot
-evaluate is refused in so many words: a wrong guess would be worse.
+Supported are a number of devices of a class, or all of a node, and the CEL selectors that `matches` can evaluate. Other
+expressions are rejected with an explicit message: a wrong guess would be worse.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HAS = re.compile(rf"(!?)\s*has\({_PLACE}\)")
 
 
 class Unreadable(Exception):  # noqa: N818 - a state of the expression
-    """An expression that is not understood here; str() says which part."""
+    """An unsupported expression; str() names the unsupported part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Device:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """Its unique id."""
+        """The unique id."""
         return self.driver, self.pool, self.name
 
     def attribute(self, domain: str, name: str) -> Any:
-        """Return the value of an attribute; a name without a domain is of the driver's. None: it has none."""
+        """Return the value of an attribute; a name without a domain is the driver's. None if it is missing."""
         held = self.attributes.get(f"{domain}/{name}", self.attributes.get(name) if domain == self.driver else None)
         return next(iter(held.values())) if held else None
 
@@ -74,19 +74,19 @@ def of_node(slices: Iterable[Object], node: Object) -> list[Device]:
 
 
 def taken(claims: Iterable[Object]) -> set[tuple[str, str, str]]:
-    """Return the devices that claims hold."""
+    """Return the devices that are allocated to claims."""
     every = [result for claim in claims for result in results(claim) if not result.get("adminAccess")]
     return {(result["driver"], result["pool"], result["device"]) for result in every}
 
 
 def results(claim: Object) -> list[Object]:
-    """Return what was allocated to a claim."""
+    """Return the devices allocated to a claim."""
     allocation = (claim.get("status") or {}).get("allocation") or {}
     return list((allocation.get("devices") or {}).get("results") or [])
 
 
 def of_pod(store: Store, pod: Object) -> list[tuple[str, str, Object | None]]:
-    """Return (name in the pod, name of the claim, the claim) of each of a pod's claims; "" before it was made."""
+    """Return (name in the pod, claim name, claim) of each of a pod's claims; "" before it is created."""
     made = {
         s["name"]: s.get("resourceClaimName", "") for s in (pod.get("status") or {}).get("resourceClaimStatuses") or []
     }
@@ -114,7 +114,7 @@ def held(store: Store, pod: Object, driver: str, node: str) -> list[str]:
 def allocate(
     claims: list[Object], offered: list[Device], busy: set[tuple[str, str, str]], classes: Mapping[str, Object]
 ) -> list[list[Object]] | None:
-    """Return the results for each claim, or None where one of them cannot be had; raises Unreadable."""
+    """Return the results for each claim, or None if one of them cannot be allocated; raises Unreadable."""
     used, allocations = set(busy), []
     for claim in claims:
         got: list[Object] = []
@@ -143,7 +143,7 @@ def _choose(exact: Object, offered: list[Device], used: set[tuple[str, str, str]
 
 
 def unsupported(claim: Object) -> str:
-    """Say what of a claim is not played here; empty: nothing."""
+    """Name an unsupported feature of a claim; '' if all are supported."""
     devices = claim["spec"].get("devices") or {}
     if devices.get("constraints"):
         return "constraints"
@@ -151,7 +151,7 @@ def unsupported(claim: Object) -> str:
 
 
 def matches(expression: str, device: Device) -> bool:
-    """Tell whether a CEL expression selects a device: comparisons joined by && or by ||."""
+    """Return whether a CEL expression selects a device: comparisons joined by && or by ||."""
     text = " ".join(expression.split())
     if "||" in text:
         if "&&" in text or "(" in text.split("||")[0][:1]:

@@ -1,4 +1,4 @@
-"""Whether a pod's resource claims could be met on a node, before the scheduler decides.
+"""Whether a pod's resource claims could be allocated on a node, before the scheduler decides.
 
 Messages are those of pkg/scheduler/framework/plugins/dynamicresources.
 """
@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 class Draft:
-    """The claims of one pod, and where they could be met."""
+    """The claims of one pod, and the nodes on which they could be allocated."""
 
     def __init__(self, store: Store, pod: Object) -> None:
         self._store, self._pod = store, pod
@@ -33,11 +33,11 @@ class Draft:
 
     @property
     def waits(self) -> bool:
-        """Tell whether claims are still to be made from templates: the scheduler does not look at such a pod."""
+        """Return whether claims are yet to be created from templates: the scheduler skips such a pod."""
         return any(not name for _, name, _ in self._named)
 
     def trouble(self, nodes: int) -> str | None:
-        """Say why no node at all will do."""
+        """Return the reason why no node at all is suitable."""
         why = ""
         for _, name, claim in self._named:
             if claim is None:
@@ -64,7 +64,7 @@ class Draft:
         )
 
     def refuse(self, node: Object) -> Refusal | None:
-        """Why a node cannot meet the claims; None: it can."""
+        """Return why a node cannot satisfy the claims; None if it can."""
         name = node["metadata"]["name"]
         if any(name not in _nodes(claim) for claim in self.claims if claim not in self.open):
             return Refusal(("resourceclaim not available on the node",), final=True)
@@ -80,7 +80,7 @@ class Draft:
         return None
 
     def reserve(self, node: str) -> None:
-        """Allocate the claims on a node that can meet them, and reserve all for the pod."""
+        """Allocate the claims on a suitable node, and reserve all for the pod."""
         meta = self._pod["metadata"]
         results = dict(zip((c["metadata"]["name"] for c in self.open), self._results.get(node, []), strict=False))
         user = {"resource": "pods", "name": meta["name"], "uid": meta["uid"]}
@@ -114,6 +114,6 @@ def _selector(node: str) -> Object:
 
 
 def _nodes(claim: Object) -> set[str]:
-    """The nodes on which an allocated claim can be used."""
+    """Return the nodes on which an allocated claim can be used."""
     terms = ((claim["status"]["allocation"].get("nodeSelector") or {}).get("nodeSelectorTerms")) or []
     return {value for term in terms for field in term.get("matchFields") or [] for value in field["values"]}

@@ -1,7 +1,7 @@
-"""The scheduler's filters: which nodes can take a pod, and why the others cannot.
+"""The scheduler's filters: the nodes that can take a pod, and why the others cannot.
 
-Pure filters in the order of kube-scheduler's plugins: the first that refuses a node names its reason.  A refusal that
-evicting other pods could not change is `final` ("Preemption is not helpful for scheduling").
+Pure filters in the order of kube-scheduler's plugins: the first one that rejects a node names its reason. A rejection
+that evicting other pods could not change is `final` ("Preemption is not helpful for scheduling").
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ NOTHING = Fraction(0)
 
 @dataclass(slots=True)
 class Refusal:
-    """Why a node cannot take a pod; `final`: even without its other pods."""
+    """The reason why a node cannot take a pod; `final`: not even without its other pods."""
 
     reasons: tuple[str, ...]
     final: bool
 
 
 def requests(pod: Object) -> dict[str, Fraction]:
-    """What a pod asks for: the sum of its containers and sidecars, or the largest init container, plus overhead."""
+    """Return a pod's requests: the sum of its containers and sidecars, or the largest init container, plus overhead."""
     spec = pod["spec"]
     total: dict[str, Fraction] = collections.defaultdict(Fraction)
     for container in spec["containers"]:
@@ -59,7 +59,7 @@ def _add(total: dict[str, Fraction], container: Object) -> None:
 
 
 def tolerates(tolerations: list[Object], taint: Object) -> bool:
-    """Whether one of the tolerations matches a taint."""
+    """Return whether one of the tolerations matches a taint."""
     for toleration in tolerations:
         if toleration.get("effect") and toleration["effect"] != taint["effect"]:
             continue
@@ -74,7 +74,7 @@ def tolerates(tolerations: list[Object], taint: Object) -> bool:
 
 @dataclass(slots=True)
 class NodeView:
-    """A node with the pods that it holds."""
+    """A node with its pods."""
 
     node: Object
     used: dict[str, Fraction] = field(default_factory=lambda: collections.defaultdict(Fraction))
@@ -91,22 +91,22 @@ class NodeView:
         return self.node["metadata"].get("labels") or {}
 
     def free(self, name: str) -> Fraction:
-        """What is left of a resource."""
+        """Return the free amount of a resource."""
         return self.allocatable(name) - self.used.get(name, NOTHING)
 
     def allocatable(self, name: str) -> Fraction:
-        """What the node offers of a resource."""
+        """Return the allocatable amount of a resource."""
         offered = (self.node.get("status") or {}).get("allocatable") or {}
         return parse(offered[name]) if name in offered else NOTHING
 
     def put(self, pod: Object) -> None:
-        """Count a pod in."""
+        """Add a pod."""
         self.pods[pod["metadata"]["uid"]] = pod
         for name, amount in requests(pod).items():
             self.used[name] += amount
 
     def take(self, uid: str) -> None:
-        """Count a pod out."""
+        """Remove a pod."""
         pod = self.pods.pop(uid, None)
         for name, amount in requests(pod).items() if pod else ():
             self.used[name] -= amount
@@ -130,7 +130,7 @@ def _expression(labels: dict[str, str], expression: Object) -> bool:
 
 
 def node_term(node: Object, term: Object) -> bool:
-    """Whether a node matches a node selector term; an empty term matches none."""
+    """Return whether a node matches a node selector term; an empty term matches none."""
     labels = node["metadata"].get("labels") or {}
     fields = {"metadata.name": node["metadata"]["name"]}
     expressions, on_fields = term.get("matchExpressions") or [], term.get("matchFields") or []
@@ -144,7 +144,7 @@ def _node_affinity(pod: Object, view: NodeView) -> bool:
 
 
 def selects(pod: Object, node: Object) -> bool:
-    """Whether a pod's node selector and required node affinity allow a node."""
+    """Return whether a pod's node selector and required node affinity allow a node."""
     spec, labels = pod["spec"], node["metadata"].get("labels") or {}
     if any(labels.get(k) != v for k, v in (spec.get("nodeSelector") or {}).items()):
         return False
@@ -168,7 +168,7 @@ def _term_matches(term: Object, owner: Object, other: Object) -> bool:
 
 
 class InterPodAffinity:
-    """What the affinities of a pod and of the pods around it make of each topology domain; computed for all nodes."""
+    """The affinities between a pod and other pods, evaluated for each topology domain of all nodes."""
 
     def __init__(self, pod: Object, views: list[NodeView]) -> None:
         self._affine = [(t["topologyKey"], *self._domains(t, pod, views)) for t in _pod_terms(pod, "podAffinity")]
@@ -185,12 +185,12 @@ class InterPodAffinity:
 
     @staticmethod
     def _domains(term: Object, pod: Object, views: list[NodeView]) -> tuple[set[str], bool]:
-        """The domains that hold a matching pod, and whether there is any such pod at all."""
+        """Return the domains with a matching pod, and whether there is any such pod."""
         holding = [v for v in views if any(_term_matches(term, pod, other) for other in v.pods.values())]
         return {v.labels[term["topologyKey"]] for v in holding if term["topologyKey"] in v.labels}, bool(holding)
 
     def refuse(self, view: NodeView) -> Refusal | None:
-        """Why the pods around forbid a node; None: they do not."""
+        """Return why pod affinity excludes a node; None if it does not."""
         for (key, domains, anybody), itself in zip(self._affine, self._matches_itself, strict=True):
             first_of_its_kind = not anybody and itself and key in view.labels
             if view.labels.get(key) not in domains and not first_of_its_kind:
@@ -224,7 +224,7 @@ def _host_ports(pod: Object) -> set[tuple[int, str]]:
 
 
 def refuse(pod: Object, requested: dict[str, Fraction], view: NodeView, affinity: InterPodAffinity) -> Refusal | None:
-    """Why a node cannot take a pod; None: it can."""
+    """Return why a node cannot take a pod; None if it can."""
     spec = view.node.get("spec") or {}
     tolerations = pod["spec"].get("tolerations") or []
     cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -242,7 +242,7 @@ def refuse(pod: Object, requested: dict[str, Fraction], view: NodeView, affinity
 
 
 def score(pod: Object, view: NodeView) -> tuple[float, int, float, str]:
-    """Sort key, the best node first: wished-for affinity, fewest pods of the same owner, most free."""
+    """Return the sort key, best node first: preferred affinity, fewest pods of the same owner, most free."""
     preference = 0.0
     affinity = pod["spec"].get("affinity") or {}
     for term in (affinity.get("nodeAffinity") or {}).get("preferredDuringSchedulingIgnoredDuringExecution") or []:
@@ -261,14 +261,14 @@ def score(pod: Object, view: NodeView) -> tuple[float, int, float, str]:
 
 
 def explain(refusals: list[Refusal], total: int) -> str:
-    """The first half of the message: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu."""
+    """Return the first half of the message: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu."""
     counts = collections.Counter(reason for refusal in refusals for reason in refusal.reasons)
     reasons = sorted(f"{count} {reason}" for reason, count in counts.items())
     return f"0/{total} nodes are available: {', '.join(reasons)}."
 
 
 def explain_preemption(refusals: list[Refusal], total: int, never: bool) -> str:
-    """The second half: what evicting others would have helped."""
+    """Return the second half of the message: whether preemption would help."""
     if never:
         return "no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never."
     final = sum(1 for refusal in refusals if refusal.final)

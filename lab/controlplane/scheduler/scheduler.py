@@ -1,7 +1,7 @@
 """The scheduler: its queue, scheduling attempts and preemption.
 
-Pods wait in a queue by priority; those that fit nowhere wait until a node or a placed pod changes.  Messages,
-conditions and events are those of kube-scheduler 1.36.
+Pods wait in a queue by priority; unschedulable pods wait until a node or a bound pod changes. Messages, conditions and
+events are those of kube-scheduler 1.36.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 NAME = "default-scheduler"
 SLICE_S = 0.02
-"""How long one pass may keep the event loop busy."""
+"""Maximum seconds for which one pass may block the event loop."""
 CLAIMS = ("persistentvolumeclaims", "persistentvolumes", devices.CLAIMS, devices.SLICES, devices.CLASSES)
-"""Objects other than nodes and pods that may let a waiting pod fit."""
+"""Objects other than nodes and pods whose changes may make a pending pod schedulable."""
 PREEMPTED = "default-scheduler: preempting to accommodate a higher priority pod"
 
 
 class Scheduler:
-    """Binds pods that name it."""
+    """A scheduler, which binds pods with its own schedulerName."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -122,7 +122,7 @@ class Scheduler:
 
     def _soon(self) -> None:
         if self._active and not self._due:
-            with contextlib.suppress(RuntimeError):  # no loop yet: the first change after the start will do
+            with contextlib.suppress(RuntimeError):  # no loop yet: the first change after the start triggers it
                 asyncio.get_running_loop().call_soon(self._run)
                 self._due = True
 
@@ -257,5 +257,5 @@ class Scheduler:
 
 
 def _matters(node: Object) -> tuple[Any, ...]:
-    """What of a node decides about pods; heartbeats do not."""
+    """Return the fields of a node that affect scheduling; heartbeats do not."""
     return (node.get("spec"), node["metadata"].get("labels"), (node.get("status") or {}).get("allocatable"))

@@ -22,25 +22,25 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 def claims_of(pod: Object) -> list[str]:
-    """Return the names of the claims that a pod mounts."""
+    """Return the names of the PVCs that a pod mounts."""
     claims = [volume.get("persistentVolumeClaim") or {} for volume in pod["spec"].get("volumes") or []]
     return [claim["claimName"] for claim in claims if claim.get("claimName")]
 
 
 def waits_for_consumer(store: Store, claim: Object) -> bool:
-    """Tell whether a claim is bound only when a pod that uses it is scheduled."""
+    """Return whether a PVC is bound only when a pod that uses it is scheduled."""
     storage_class = store.get(CLASSES, None, claim["spec"].get("storageClassName") or "")
     return (storage_class or {}).get("volumeBindingMode") == "WaitForFirstConsumer"
 
 
 def reaches(volume: Object, node: Object) -> bool:
-    """Tell whether a volume can be used on a node."""
+    """Return whether a volume can be used on a node."""
     required = (volume["spec"].get("nodeAffinity") or {}).get("required")
     return required is None or any(node_term(node, term) for term in required.get("nodeSelectorTerms") or [])
 
 
 class Places:
-    """The claims of one pod, as far as they choose nodes."""
+    """The PVCs of one pod that restrict its nodes."""
 
     def __init__(self, store: Store, pod: Object) -> None:
         self._space = pod["metadata"]["namespace"]
@@ -57,7 +57,7 @@ class Places:
         self._alone = alone
 
     def refuse(self, view: NodeView, views: Iterable[NodeView]) -> Refusal | None:
-        """Why the volumes forbid a node; None: they do not."""
+        """Return why the volumes exclude a node; None if they do not."""
         if any(not reaches(volume, view.node) for volume in self._bound):
             return Refusal(("node(s) had volume node affinity conflict",), final=True)
         for claim in self._open:
@@ -76,7 +76,7 @@ class Places:
 
 
 def _static(store: Store, claim: Object) -> bool:
-    """Return whether a claim's class has no provisioner: it needs an existing volume."""
+    """Return whether a PVC's class has no provisioner: it needs an existing volume."""
     storage_class = store.get(CLASSES, None, claim["spec"].get("storageClassName") or "")
     return storage_class is not None and storage_class.get("provisioner") == NO_PROVISIONER
 
@@ -91,7 +91,7 @@ def _suits(volume: Object, claim: Object) -> bool:
 
 
 def elsewhere(store: Store, pod: Object) -> tuple[str, list[str]] | None:
-    """Return (volume, names of pods) where a volume that one node may have is still in use on another; else None."""
+    """Return (volume, pod names) of a volume for a single node that is in use on another node; else None."""
     node, space = pod["spec"].get("nodeName"), pod["metadata"]["namespace"]
     for name in claims_of(pod):
         claim = store.get(CLAIMS, space, name) or {"spec": {}}

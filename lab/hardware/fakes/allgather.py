@@ -1,7 +1,7 @@
-"""In place of PMIx: an all-gather among the processes of an MPI program, kept by mpirun.
+"""Replacement for PMIx: an all-gather between the processes of an MPI program, served by mpirun.
 
-A process connects to the address in OMPI_MCA_orte_hnp_uri, sends one line of JSON {"rank", "round", "value"} and gets,
-when all have sent theirs, one line with the list of values by rank. `all_gather` is the process's side.
+A process connects to the address in OMPI_MCA_orte_hnp_uri and sends one line of JSON {"rank", "round", "value"}. When
+all have sent theirs, it receives one line with the list of values by rank. `all_gather` is the client.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ADDRESS = "OMPI_MCA_orte_hnp_uri"
 
 
 class AllGather:
-    """mpirun's side."""
+    """The server in mpirun."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -61,7 +61,7 @@ class AllGather:
 
 
 def all_gather(name: str, value: Any, patience_s: float = PATIENCE_S) -> list[Any]:
-    """Send this process's value, return those of all ranks; OSError where mpirun does not answer."""
+    """Send this process's value, return those of all ranks; OSError if mpirun does not respond."""
     address = re.search(r"tcp://([^:]+):(\d+)", os.environ.get(ADDRESS, ""))
     if address is None:
         raise OSError("this process was not started by mpirun")

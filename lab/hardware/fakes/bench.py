@@ -1,12 +1,12 @@
 """The model of a collective's bandwidth, and the table that the bench prints.
 
-The time of one is a start-up time plus the bytes over the plateau's rate; the plateaus are published ones: two nodes of
-8 H100 on 8x400G InfiniBand reach 467 GB/s at 8 GiB with NCCL's own choice (Together documentation), Ring 386.6 GB/s at
-8 GiB (coreweave/nccl-tests), all_gather 325.7 GB/s (Google Cloud, A3 Ultra), TCP 3.76 GB/s (SkyPilot documentation);
-one HGX H100 479.7 GB/s with NVLink SHARP (Voltage Park), 367 GB/s with Ring, 361 and 363 for all_gather and
-reduce_scatter (ml-engineering). Without a publication the link rates give it: of an all_to_all over two nodes half of
-the data crosses, each GPU's over its own NIC; in a send/recv ring one pair of GPUs uses one NIC.
-Nothing is slept for: the numbers are computed.
+The duration is a start-up time plus the bytes divided by the plateau's rate. The plateaus are published: two nodes of 8
+H100 on 8x400G InfiniBand reach 467 GB/s at 8 GiB with NCCL's own choice (Together documentation), Ring 386.6 GB/s at 8
+GiB (coreweave/nccl-tests), all_gather 325.7 GB/s (Google Cloud, A3 Ultra), TCP 3.76 GB/s (SkyPilot documentation); one
+HGX H100 479.7 GB/s with NVLink SHARP (Voltage Park), 367 GB/s with Ring, 361 and 363 for all_gather and reduce_scatter
+(ml-engineering). Without a publication the rate is derived from the links: in an all_to_all over two nodes half of the
+data crosses, each GPU's over its own NIC; in a send/recv ring one pair of GPUs uses one NIC. The numbers are computed
+without sleeping.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: plateau in GB/s of bus bandwidth, start-up of a small message in us, more start-up of a large one in us
+# plateau in GB/s of bus bandwidth, start-up time of a small message in us, additional start-up time of a large one in
+# us
 CURVES: dict[str, tuple[float, float, float]] = {
     "ring": (386.0, 58.0, 150.0),
     "tree": (470.0, 44.0, 185.0),
     "socket": (3.80, 900.0, 2600.0),
     "nvlink": (480.0, 26.0, 60.0),
     "nvlink-ring": (367.0, 30.0, 40.0),
-    "shm": (21.0, 40.0, 90.0),  # through host memory: a ring over PCIe gen5 x16 that every byte crosses twice
+    "shm": (21.0, 40.0, 90.0),  # through host memory: every byte crosses a ring over PCIe gen5 x16 twice
 }
-#: What the other collectives reach of a Ring all_reduce: between nodes of eight GPUs, and inside one.
+# Share of a Ring all_reduce's bandwidth for the other collectives: between nodes of eight GPUs, and inside one.
 SHARES: dict[str, tuple[float, float]] = {
     "all_reduce": (1.0, 1.0),
     "all_gather": (0.845, 0.984),
@@ -36,7 +37,7 @@ SHARES: dict[str, tuple[float, float]] = {
     "sendrecv": (0.124, 1.0),
     "broadcast": (0.98, 0.98),
 }
-#: What torch's calls measure, and the two words of nccl-tests' table.
+# The sides (in place, out of place) that torch's calls measure.
 SIDES: dict[str, tuple[str, ...]] = {
     "all_reduce": ("in",),
     "all_gather": ("out", "in"),
@@ -45,17 +46,17 @@ SIDES: dict[str, tuple[str, ...]] = {
     "sendrecv": ("out",),
     "broadcast": ("in",),
 }
-#: What nccl-tests' programs measure.
+# The sides that nccl-tests' programs measure.
 BOTH_SIDES = {op: ("out",) if op == "all_to_all" else ("out", "in") for op in SIDES}
 REDOPS = {"all_reduce": "sum", "reduce_scatter": "sum"}
-#: The rate of a rail with which the plateaus of "ring" and "tree" were measured.
+# The rate of a rail in the measurements of the plateaus of "ring" and "tree".
 _RAIL_GBIT_S = 400.0
-#: The rate at which a message counts as large in the start-up time.
+# The message size in bytes from which the start-up time is that of a large message.
 _LARGE = 64 << 20
 
 
 class Half(NamedTuple):
-    """What was measured of one size on one side: time in us, and what follows from it."""
+    """The measurement of one size on one side: time in us, and derived values."""
 
     time_us: float
     algbw: float
@@ -64,7 +65,7 @@ class Half(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One message size of one collective; a side that was not measured is None."""
+    """One message size of one collective; None for a side that was not measured."""
 
     op: str
     size: int
@@ -74,7 +75,7 @@ class Row(NamedTuple):
 
 
 def factor_of(op: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
+    """Return bus bandwidth divided by algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
     if op in ("sendrecv", "broadcast"):
         return 1.0
     return (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks
@@ -83,13 +84,13 @@ def factor_of(op: str, ranks: int) -> float:
 def curve_of(
     ranks: Sequence[Mapping[str, Any]], nodes: int, algorithm: str, curves: Mapping[str, Any], op: str = "all_reduce"
 ) -> list[float]:
-    """The curve (plateau, two start-up times) for the slowest path that this communicator has."""
+    """Return the curve (plateau, two start-up times) of the slowest path of this communicator."""
     table = {name: list(values) for name, values in CURVES.items()}
     table.update({name: list(values) for name, values in curves.items()})
-    # An NVLink that is broken or trained down slows the ring of its node, and through it all of them.
+    # A broken or downtrained NVLink slows the ring of its node, and thereby all of them.
     intra_node = table["nvlink" if algorithm == "nvls" and op == "all_reduce" else "nvlink-ring"]
     if all(str(rank.get("intra", "")).startswith("NET/") and rank["devices"] for rank in ranks):
-        intra_node = _between(ranks, 1, table, "ring", curves)  # through the node's own NICs, which the ring crosses
+        intra_node = _between(ranks, 1, table, "ring", curves)  # through the node's own NICs, as part of the ring
     elif not all(str(rank.get("intra", "P2P")).startswith("P2P") for rank in ranks):
         intra_node = table["shm"]
     pace = min(float(rank.get("nvlink_scale", 1.0)) for rank in ranks)
@@ -97,7 +98,7 @@ def curve_of(
     if nodes == 1:
         return intra_node
     curve = _between(ranks, nodes, table, "ring" if algorithm == "ring" or op != "all_reduce" else "tree", curves)
-    whole = table["nvlink-ring"][0]  # a ring between nodes runs through the NVLinks of each of them
+    whole = table["nvlink-ring"][0]  # a ring between nodes includes the NVLinks of each node
     slowed = min(1.0, intra_node[0] / SHARES[op][1] / whole)
     return [min(curve[0], table["tree"][0]) * (slowed if slowed < 0.9 else 1.0) * SHARES[op][0], *curve[1:]]
 
@@ -108,7 +109,7 @@ def _between(
     curve = table[name]
     slow = [rank for rank in ranks if rank["network"] == "Socket"]
     if slow:
-        # Channels share the data evenly and wait for each other: one slow rail of eight sets the pace of all.
+        # Channels share the data evenly and wait for each other: one slow rail of eight slows all of them.
         rails = max(1, len(ranks) // nodes)
         plateau, first, more = table["socket"]
         share = rails if len(slow) < len(ranks) else 1
@@ -117,14 +118,14 @@ def _between(
         curve = [curve[0] * 0.28, curve[1] * 1.5, curve[2] * 2]  # through host memory: both copies cross the PCIe root
     rails = max(1, len(ranks) // nodes)
     lost = max(1 - len(rank["devices"]) / rails for rank in ranks)
-    # All rails carry the same share of the data, so that the slowest NIC sets the pace of all.
+    # All rails carry the same share of the data, so the slowest NIC limits all.
     slowest = min((float(nic["rate_gbps"]) for rank in ranks for nic in rank["devices"]), default=_RAIL_GBIT_S)
     pace = min(1.0, slowest / _RAIL_GBIT_S) if name not in own else 1.0
     return [curve[0] * (1 - max(0.0, lost)) * pace, curve[1], curve[2]]
 
 
 class Deviation(NamedTuple):
-    """How the measured differs from the computed: a seed for the noise, a share of the rate, how much it wavers."""
+    """Deviation of measured from computed values: a seed for the noise, a share of the rate, the size of variations."""
 
     seed: str
     scale: float = 1.0
@@ -141,7 +142,7 @@ def rows(
     deviation: Deviation,
     sides: Mapping[str, tuple[str, ...]] = SIDES,
 ) -> list[Row]:
-    """One row per size and cycle."""
+    """Return one row per size and cycle."""
     plateau, first, more = curve
     factor, whole = factor_of(op, ranks), op in ("all_reduce", "sendrecv", "broadcast")
     result = []
@@ -152,7 +153,7 @@ def rows(
             for side in sides[op]:
                 digest = hashlib.sha256(f"{deviation.seed}/{asked}/{cycle}/{side}".encode()).digest()
                 noise = 1 + (digest[0] / 255 - 0.5) * 0.012
-                # Wavering slows down: a third of the cycles, so that the best is what the hardware can do.
+                # Variations only slow down, in a third of the cycles, so that the best cycle is the hardware's rate.
                 noise *= 1 + (deviation.noise if cycle % 3 == 1 else 0.0) * (0.8 + 0.4 * digest[1] / 255)
                 start_up = first + more * (1 - math.exp(-size / _LARGE))
                 busy = size * factor / (plateau * deviation.scale * 1e3)
@@ -165,7 +166,7 @@ def rows(
 
 
 def sizes_of(options: Mapping[str, Any]) -> list[int]:
-    """The message sizes between --min-bytes and --max-bytes."""
+    """Return the message sizes between --min-bytes and --max-bytes."""
     size, sizes = int(options["min_bytes"]), []
     factor = max(2, int(options["factor"]))
     while 0 < size <= int(options["max_bytes"]):
@@ -175,7 +176,7 @@ def sizes_of(options: Mapping[str, Any]) -> list[int]:
 
 
 def header(options: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
-    """The lines above the rows: the settings and the devices of all ranks."""
+    """Return the lines above the rows: the settings and the devices of all ranks."""
     if options.get("program"):
         lines = [
             "# nccl-tests version 2.17.6 nccl-headers={0} nccl-library={0}".format(_code(job["nccl"])),
@@ -210,13 +211,13 @@ def header(options: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
 
 
 def _code(version: str) -> int:
-    """NCCL's version as one number: 2.28.9 is 22809 (nccl.h)."""
+    """Return NCCL's version as one number: 2.28.9 is 22809 (nccl.h)."""
     major, minor, patch = (int(part) for part in version.partition("+")[0].split("."))
     return major * 10000 + minor * 100 + patch
 
 
 def line(row: Row) -> str:
-    """One row of the table; what torch's call does not do was not measured."""
+    """Format one row of the table; values that torch's call does not measure are omitted."""
     root = 0 if row.op == "broadcast" else -1
     left = f"{row.size:12d}  {row.elements:12d}     float  {REDOPS.get(row.op, 'none'):>6}  {root:6d}"
     return left + _half(row.out_of_place) + _half(row.in_place)
@@ -229,7 +230,7 @@ def _half(half: Half | None) -> str:
 
 
 def footer(table: Sequence[Row]) -> list[str]:
-    """The lines below the table."""
+    """Return the lines below the table."""
     halves = [half for row in table for half in (row.out_of_place, row.in_place) if half]
     wrong = sum(half.wrong for half in halves)
     average = sum(half.busbw for half in halves) / len(halves) if halves else 0.0
@@ -241,7 +242,7 @@ def footer(table: Sequence[Row]) -> list[str]:
 
 
 def facts(table: Sequence[Row], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The file next to the bench's table: how long the first of each size took, caches cold."""
+    """Return the additional file of the bench: the duration of the first message of each size, with cold caches."""
     first: dict[str, float] = {}
     for row in table:
         half = row.out_of_place or row.in_place
@@ -251,7 +252,7 @@ def facts(table: Sequence[Row], options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _time(us: float) -> str:
-    """A time in at most seven characters: fewer decimals the longer it is."""
+    """Format a time in at most seven characters: fewer decimals for a longer time."""
     for decimals in (2, 1, 0):
         text = f"{us:.{decimals}f}"
         if len(text) <= 7:

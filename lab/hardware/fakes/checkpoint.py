@@ -1,7 +1,7 @@
-"""Plays the ranks that save, tear and load a sharded checkpoint.
+"""Fake checkpoint program: simulated ranks save, truncate and load a sharded checkpoint.
 
-The files are real and lie where they were asked for; their content is made up. What the world says of it
-(`collective: {checkpoint: {wrong: 7}}`) happens when a step is loaded.
+The files are real and in the requested place; their content is generated. The faults of the world (`collective:
+{checkpoint: {wrong: 7}}`) take effect when a step is loaded.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def asked_for(options: Options) -> bool:
-    """Whether torchrun's arguments start the checkpoint's program."""
+    """Return whether torchrun's arguments start the checkpoint's program."""
     return options.program == "checkpoint"
 
 
 def play(arguments: list[str], options: Options, rendezvous: Rendezvous, world: Mapping[str, Any]) -> int:
-    """Play the ranks of this node; the exit code is torchrun's."""
+    """Simulate the ranks of this node; return torchrun's exit code."""
     flags = dict(word.lstrip("-").partition("=")[::2] for word in arguments if word.startswith("--"))
     steps = [int(word.partition("=")[2]) for word in arguments if word.startswith("--step=")]
     folder, size, dies = flags["folder"], int(flags["bytes"]), flags["mode"] == "die"

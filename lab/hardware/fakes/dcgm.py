@@ -1,10 +1,9 @@
 """Fake dcgmi and nv-hostengine: the diagnostics of the GPUs of this pod, as JSON.
 
-The shapes are those of public output: DCGM 4 has "DCGM Diagnostic" with an entity in each result and numbers in each
+The formats are those of public output: DCGM 4 has "DCGM Diagnostic" with an entity in each result and numbers in each
 warning (github.com/NVIDIA/DCGM, testing/python3/tests/test_dcgm_diag.py), DCGM 3 has "DCGM GPU Diagnostic" with one
-result of all GPUs in the deployment tests (nvvs/tests/JsonResultTests.cpp there). The
-world's `registry: dcgm` is the release; a GPU's `dcgm` says how a test of it ends: status, and warning (with category,
-id and severity) or info.
+result for all GPUs in the deployment tests (nvvs/tests/JsonResultTests.cpp there). The world's `registry: dcgm` is the
+version; a GPU's `dcgm` defines the results of its tests: status, and warning (with category, id and severity) or info.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from . import state
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: level from which a test runs -> category, name of DCGM 4, name of DCGM 3 ('' where it has several)
+# level from which a test runs -> category, name in DCGM 4, name in DCGM 3 ('' if it has several)
 TESTS = (
     (1, "Deployment", "software", ""),
     (2, "Integration", "pcie", "PCIe"),
@@ -43,7 +42,7 @@ def engine_main() -> int:
         return 1
     path = sys.argv[sys.argv.index("-d") + 1]
     with socket.socket(socket.AF_UNIX) as listener:
-        os.chdir(os.path.dirname(path))  # what AF_UNIX may name is short
+        os.chdir(os.path.dirname(path))  # the path of an AF_UNIX socket must be short
         listener.bind(os.path.basename(path))
         listener.listen(8)
         signal.pause()
@@ -51,7 +50,7 @@ def engine_main() -> int:
 
 
 def main() -> int:
-    """Answer `dcgmi diag`; the exit code is not zero where a test failed."""
+    """Run `dcgmi diag`; the exit code is not zero if a test failed."""
     words = sys.argv[1:]
     if words[:1] != ["diag"] or "-r" not in words[:-1] or "-j" not in words:
         print("Usage: dcgmi diag --host unix://PATH -r LEVEL -j")
@@ -79,7 +78,7 @@ def _answers(host: str) -> bool:
 
 
 def document(world: Mapping[str, Any], level: int) -> dict[str, Any]:
-    """What this release of DCGM prints of the world's GPUs."""
+    """Return this DCGM version's output for the world's GPUs."""
     version = str(world.get("dcgm") or "4.4.1")
     old = int(version.partition(".")[0]) < 4
     categories: dict[str, list[Any]] = {}
@@ -118,7 +117,7 @@ def _old(world: Mapping[str, Any], name: str, old_name: str) -> list[dict[str, A
 
 
 def _brief(gpus: str, end: Mapping[str, Any]) -> dict[str, Any]:
-    """A result of DCGM 3: its warning is a text, without numbers."""
+    """Return a result of DCGM 3: its warning is a text, without numbers."""
     texts = {"warnings": "; ".join(each["warning"] for each in end.get("warnings", [])), "info": end.get("info", "")}
     return {"gpu_ids": gpus, "status": end["status"], **{key: text for key, text in texts.items() if text}}
 

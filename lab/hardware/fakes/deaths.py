@@ -1,7 +1,7 @@
-"""Logs and exit codes of a collective in which a process dies with an NCCL error.
+"""Logs and exit codes of a collective in which a process fails with an NCCL error.
 
-The rank that the world names prints the error that it met (`collective.dies`); the others lose their connections and
-print what NCCL then prints, later. All of them end with torch's exception, as torchrun reports it.
+The rank named by the world prints its error (`collective.dies`); the others lose their connections and later print
+NCCL's messages about that. All of them end with torch's exception, as torchrun reports it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from .options import Options
 
-#: ncclResult: how torch prints it, and what it adds (torch/csrc/distributed/c10d/NCCLUtils.cpp).
+# ncclResult: torch's text for it, and its additional explanation (torch/csrc/distributed/c10d/NCCLUtils.cpp).
 ERRORS = {
     1: ("unhandled cuda error", "ncclUnhandledCudaError: Call to CUDA function failed."),
     2: (
@@ -31,12 +31,12 @@ ERRORS = {
         "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
     ),
 }
-#: The others notice a little later, as in every such log.
+# Delay of the other ranks' errors, as in real logs.
 LATER_S = 0.3
 
 
 def due(behaviour: Mapping[str, Any], options: Options) -> bool:
-    """Whether this collective dies: those inside one node do only where the world says so."""
+    """Return whether this collective fails: one inside a node does only if the world says so."""
     dies = behaviour.get("dies") or {}
     enough = options.nodes >= int(dies.get("span", 2))
     return bool(dies) and (enough or dies.get("scope") == "node")
@@ -50,7 +50,7 @@ def play(
     behaviour: Mapping[str, Any],
     node: str,
 ) -> int:
-    """Let the named ranks die, then the others of this node."""
+    """Let the named ranks fail, then the others of this node."""
     dies = behaviour["dies"]
     victims = [rank for rank in mine if _is_victim(rank, dies, node)]
     if not victims:

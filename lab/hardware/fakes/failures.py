@@ -1,7 +1,7 @@
-"""What torch and torchrun print when a job does not end well.
+"""Output of torch and torchrun for a job that fails.
 
-The texts and their order as recorded with torch 2.11 (`NCCL_NET=IB` without a device) and as torchrun prints its
-summary of failed children.
+The texts and their order are as recorded with torch 2.11 (`NCCL_NET=IB` without a device) and as in torchrun's summary
+of failed children.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DASH = "-" * 60
 
 
 def announce_threads(local: int) -> None:
-    """What torchrun prints first when it starts several processes without OMP_NUM_THREADS."""
+    """Print torchrun's first message if it starts several processes without OMP_NUM_THREADS."""
     if local > 1 and not os.environ.get("OMP_NUM_THREADS"):
         head = _head("W", "torch/distributed/run.py:851")
         stars = "*" * 41
@@ -40,7 +40,7 @@ def nccl(
     error: str = "invalid usage",
     meaning: str = "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
 ) -> int:
-    """Every rank's exception after NCCL failed; without more words, because it could not initialise a network."""
+    """Print every rank's exception after NCCL failed; by default because no network could be initialised."""
     for rank in ranks:
         head = f"[rank{rank['rank']}]: "
         lines = [
@@ -61,7 +61,7 @@ def nccl(
 
 
 def invalid_device(options: Options, node: dict[str, Any], gpus: int) -> int:
-    """More processes than GPUs were asked for."""
+    """Print the errors for more processes than GPUs."""
     ranks = node["ranks"][gpus:]
     for rank in ranks:
         head = f"[rank{rank['rank']}]: "
@@ -79,7 +79,7 @@ def invalid_device(options: Options, node: dict[str, Any], gpus: int) -> int:
 
 
 def rendezvous(reason: str) -> int:
-    """Not all nodes came together."""
+    """Print the error for nodes that did not join."""
     print(
         "Traceback (most recent call last):\n"
         '  File "/usr/local/bin/torchrun", line 8, in <module>\n    sys.exit(main())\n'
@@ -91,7 +91,7 @@ def rendezvous(reason: str) -> int:
 
 
 def terminated(number: int) -> None:
-    """SIGTERM reached the agent: it stops its children and says so."""
+    """Print the agent's messages for SIGTERM: it stops its children."""
     head = _head("W", "torch/distributed/elastic/agent/server/api.py:739")
     print(f"{head} Received {number} death signal, shutting down workers", file=sys.stderr)
     print(

@@ -1,7 +1,7 @@
 """Fake ibv_devinfo: the RDMA devices of this pod.
 
-`ibv_devinfo`, `ibv_devices` and `ibstat`, as far as they are read: the devices come from the pod's RDMA resource;
-without it the programs say what the real ones say without `/dev/infiniband`.
+`ibv_devinfo`, `ibv_devices` and `ibstat`, with the output that is read. The devices are those of the pod's RDMA
+resource; without it the programs print the real messages for a missing `/dev/infiniband`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STATES = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`ibv_devinfo [-l] [-d DEVICE] [-v]`."""
+    """Run `ibv_devinfo [-l] [-d DEVICE] [-v]`."""
     argv = sys.argv[1:] if arguments is None else arguments
     devices = _devices()
     if "-d" in argv and argv.index("-d") + 1 < len(argv):
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def devices_main(_arguments: list[str] | None = None) -> int:
-    """`ibv_devices`."""
+    """Run `ibv_devices`."""
     print("    device          \t   node GUID\n    ------          \t----------------")
     for device in _devices():
         print(f"    {device['name']:<16}\t{_guid(device).replace(':', '')}")
@@ -50,7 +50,7 @@ def devices_main(_arguments: list[str] | None = None) -> int:
 
 
 def ibstat_main(arguments: list[str] | None = None) -> int:
-    """`ibstat [-l] [DEVICE]`."""
+    """Run `ibstat [-l] [DEVICE]`."""
     argv = sys.argv[1:] if arguments is None else arguments
     names = [word for word in argv if not word.startswith("-")]
     devices = [device for device in _devices() if not names or device["name"] in names]

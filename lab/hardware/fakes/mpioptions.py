@@ -1,4 +1,4 @@
-"""Options of Open MPI 4 that people use, with one dash or two, and the host file."""
+"""Common options of Open MPI 4, with one dash or two, and the host file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SWITCHES = {
     "merge-stderr-to-stdout": "merge",
 }
 
-#: Options with values that change nothing here: option -> how many values follow.
+# Options that have no effect here: option -> number of its values.
 IGNORED = {
     "bind-to": 1,
     "rank-by": 1,
@@ -49,12 +49,12 @@ MCA = ("mca", "gmca", "omca", "pmixmca", "prtemca")
 
 
 class MpiUsageError(Exception):
-    """mpirun cannot do that; str() is the text between its rules."""
+    """An option that mpirun cannot process; str() is the text between its rules."""
 
 
 @dataclass(slots=True)
 class MpiOptions:
-    """What was asked."""
+    """The parsed options."""
 
     command: list[str] = field(default_factory=list)
     count: int = 0
@@ -71,7 +71,7 @@ class MpiOptions:
 
 
 def parse(arguments: list[str]) -> MpiOptions:
-    """Read the options up to the program; MpiUsageError."""
+    """Parse the options up to the program; MpiUsageError."""
     options = MpiOptions()
     rest = list(arguments)
     while rest and rest[0].startswith("-"):
@@ -130,7 +130,7 @@ def _number(name: str, text: str) -> int:
 
 
 def hosts_of(options: MpiOptions) -> list[tuple[str, int]]:
-    """Return the hosts with their slots: of --host, else of the host file, else this one; MpiUsageError."""
+    """Return the hosts with their slots: from --host, else from the host file, else this host; MpiUsageError."""
     default = int(os.environ.get(SLOTS) or 1)
     slots_of: dict[str, int] = {}
     for each in options.hosts:

@@ -1,8 +1,8 @@
-"""Plays mpirun of Open MPI 4: it starts the processes of an MPI program on their nodes.
+"""Fake mpirun of Open MPI 4: it starts the processes of an MPI program on their nodes.
 
-One call per host, ranks by slot.
-Reads the host file, starts the command in every worker through the remote shell, gives each process its rank, shows
-their output, and ends all when one fails. Between the processes it keeps one service, in place of PMIx.
+One call per host, ranks by slot. It reads the host file, starts the command in every worker through the remote shell,
+gives each process its rank, prints their output, and ends all when one fails. It serves the all-gather that replaces
+PMIx.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .allgather import AllGather
 from .mpioptions import MpiOptions, MpiUsageError, hosts_of, parse
 from .mpitexts import framed
 
-#: The environment of the launcher that every process gets without -x.
+# Variables of the launcher that every process gets without -x.
 SHELL_ARGUMENTS = "OMPI_MCA_plm_rsh_args"
 FORWARDED = ("OMPI_", "PMIX_", "PRTE_")
 
 
 @dataclass(slots=True)
 class Host:
-    """A host with its slots and the ranks that it gets."""
+    """A host with its slots and its ranks."""
 
     name: str
     slots: int
@@ -37,7 +37,7 @@ class Host:
 
 
 def main() -> int:
-    """Run a program on all hosts; the exit code of the first process that failed."""
+    """Run a program on all hosts; return the exit code of the first process that failed."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     try:
         options = parse(sys.argv[1:])
@@ -59,7 +59,7 @@ def _root(options: MpiOptions) -> None:
 
 
 def _place(hosts: list[Host], options: MpiOptions) -> int:
-    """Give every host its ranks, by slot or so many per node; returns how many there are."""
+    """Assign ranks to every host, by slot or by a number per node; return the number of ranks."""
     room = [options.per_node or host.slots for host in hosts]
     processes = options.count or sum(room)
     capacity = (
@@ -94,7 +94,7 @@ class Launch:
         self._over = threading.Event()
 
     def run(self) -> int:
-        """Start everything, wait for the end, say how it went."""
+        """Start all processes, wait for their end, report the result."""
         self.gathering.start()
         threads = [
             threading.Thread(target=self._host, args=(number, host), daemon=True)
@@ -123,7 +123,7 @@ class Launch:
             self._lost(str(error))
 
     def _call(self, host: Host, commands: list[dict[str, Any]]) -> socket.socket:
-        """Reach a host through the remote shell; what runs here needs none, and inherits mpirun's environment."""
+        """Start a command on a host through the remote shell; on this host, directly with mpirun's environment."""
         if host.name.split(".")[0] not in ("localhost", socket.gethostname()):
             attempts = 10 if "ConnectionAttempts=10" in os.environ.get(SHELL_ARGUMENTS, "") else 1
             return remote.call(host.name, commands, attempts=attempts)
@@ -181,7 +181,7 @@ class Launch:
             self._over.set()
 
     def _show(self, rank: int, stream: int, data: bytes) -> None:
-        """Pass output on; with --tag-output every line names its process."""
+        """Print output; with --tag-output every line names its process."""
         if not self.options.tag:
             os.write(1 if self.options.merge else stream, data)
             return

@@ -1,4 +1,4 @@
-"""Help texts of mpirun of Open MPI 4, as users see them between two rules."""
+"""Help texts of mpirun of Open MPI 4, as printed between two rules."""
 
 from __future__ import annotations
 

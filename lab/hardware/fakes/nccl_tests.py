@@ -1,7 +1,7 @@
 """Fake nccl-tests: one process with `-g` GPUs, or one for each rank below mpirun.
 
-Plays `all_reduce_perf` and its siblings. The ranks find each other through mpirun's all-gather and are then played as
-torchrun's are: each process writes the logs of its own ranks, and the first prints the table.
+Simulates `all_reduce_perf` and its siblings. The ranks find each other through mpirun's all-gather and are then
+simulated like torchrun's: each process writes the logs of its own ranks, and the first prints the table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import state, torchrun
 from .allgather import ADDRESS, all_gather
 from .options import Options
 
-#: program -> the collective in the words of the bench
+# program -> name of the collective in the bench
 PROGRAMS = {
     "all_reduce_perf": "all_reduce",
     "all_gather_perf": "all_gather",
@@ -41,7 +41,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one process; the exit code is the program's."""
+    """Run one process; return the program's exit code."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     program = os.path.basename(sys.argv[0])
     given = _read(sys.argv[1:] if arguments is None else arguments)
@@ -111,7 +111,7 @@ def _number(name: str, default: int) -> int:
 
 
 def _peer() -> str:
-    """An address by which this pod's own is found: mpirun's, else its own."""
+    """Return the address by which the master is reached: mpirun's, else this pod's own."""
     match = re.search(r"tcp://([^:,]+)", os.environ.get(ADDRESS, ""))
     if match:
         return match[1]

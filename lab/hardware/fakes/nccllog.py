@@ -1,7 +1,7 @@
 """The log of NCCL 2.28.9 for one rank, from its first line to the last.
 
-Line shapes, their order and their subsystems as recorded with NCCL 2.28.9 under torch 2.11; what a single-GPU
-recording cannot show (NICs, GPUDirect, rails, NVLink SHARP) as in published logs of two H100 nodes.
+Line formats, their order and their subsystems are as recorded with NCCL 2.28.9 under torch 2.11. The parts that a
+single-GPU recording lacks (NICs, GPUDirect, rails, NVLink SHARP) are as in published logs of two H100 nodes.
 `NCCL_DEBUG` (unset prints nothing), `NCCL_DEBUG_SUBSYS` and `NCCL_DEBUG_FILE` (%h, %p) act as in the real library.
 """
 
@@ -37,9 +37,9 @@ _SUBSYSTEMS = [
     "PROFILE",
     "RAS",
 ]
-#: What is shown when NCCL_DEBUG_SUBSYS is not set (since NCCL 2.23).
+# The subsystems that are shown if NCCL_DEBUG_SUBSYS is not set (since NCCL 2.23).
 _DEFAULT = {"INIT", "BOOTSTRAP", "ENV"}
-#: Variables that steer the log itself or are printed where they are read.
+# Variables that configure the log itself, or are printed where they are read.
 _PRINTED_ELSEWHERE = {
     "NCCL_DEBUG",
     "NCCL_DEBUG_SUBSYS",
@@ -57,7 +57,7 @@ _PRINTED_ELSEWHERE = {
 
 
 def shown(env: Mapping[str, str]) -> set:  # type: ignore[type-arg]  # set[str] does not exist in Python 3.8
-    """The subsystems that `NCCL_DEBUG_SUBSYS` asks for."""
+    """Return the subsystems in `NCCL_DEBUG_SUBSYS`."""
     spec = env.get("NCCL_DEBUG_SUBSYS", "")
     if not spec:
         return set(_DEFAULT)
@@ -68,7 +68,7 @@ def shown(env: Mapping[str, str]) -> set:  # type: ignore[type-arg]  # set[str] 
 
 
 class RankLog:
-    """Writes the lines of one rank to where `NCCL_DEBUG_FILE` says, else to standard output."""
+    """The log of one rank, written to the file in `NCCL_DEBUG_FILE`, else to standard output."""
 
     def __init__(self, env: Mapping[str, str], *, host: str, pid: int, device: int, limit: int | None = None) -> None:
         """`limit`: bytes after which the file system is full."""
@@ -83,31 +83,31 @@ class RankLog:
             try:
                 self.file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed by close()
             except OSError:
-                self.file = None  # NCCL then logs to standard output
+                self.file = None  # then NCCL logs to standard output
         self.out: TextIO = self.file or sys.stdout
-        # Since NCCL 2.26: which levels carry a time, and in what form (the default is that of WARN lines).
+        # Since NCCL 2.26: the levels with a timestamp, and its format (by default that of WARN lines).
         levels = env.get("NCCL_DEBUG_TIMESTAMP_LEVELS", "WARN").upper().split(",")
         self.stamped = bool({"ALL", "INFO"}.intersection(levels))
         self.stamp = env.get("NCCL_DEBUG_TIMESTAMP_FORMAT", "[%F %T] ").replace("_", " ")
 
     def note(self, subsystems: str, text: str, thread: int = 0) -> None:
-        """One INFO line, if its level and one of its subsystems are shown."""
+        """Write one INFO line, if its level and one of its subsystems are shown."""
         if self.level >= 3 and self.subsystems.intersection(subsystems.split()):
             when = time.strftime(self.stamp) if self.stamped else ""
             self._write(f"{when}{self.host}:{self.pid}:{self.pid + thread} [{self.device}] NCCL INFO {text}\n")
 
     def alarm(self, place: str, text: str) -> None:
-        """One WARN line: an empty line and the time go in front."""
+        """Write one WARN line, preceded by an empty line and the time."""
         if self.level >= 2:
             now = time.strftime(self.stamp)
             self._write(f"\n{now}{self.host}:{self.pid}:{self.pid} [{self.device}] {place} NCCL WARN {text}\n")
 
     def bare(self, text: str) -> None:
-        """A line without prefix (the version below INFO)."""
+        """Write a line without prefix (the version below INFO)."""
         self._write(text + "\n")
 
     def lines(self, lines: Iterable[Line]) -> None:
-        """Lines as the choice of a network returns them."""
+        """Write the lines that the choice of a network returned."""
         for subsystems, text in lines:
             if subsystems == "WARN":
                 place, _, message = text.partition("|")
@@ -116,7 +116,7 @@ class RankLog:
                 self.note(subsystems, text)
 
     def close(self) -> None:
-        """Flush, and close a file of its own."""
+        """Flush, and close the file if there is one."""
         self.out.flush()
         if self.file:
             self.file.close()
@@ -128,7 +128,7 @@ class RankLog:
 
 
 def begin(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], env: Mapping[str, str]) -> None:
-    """From the first line to the choice of the network."""
+    """Write the lines from the first to the choice of the network."""
     version = rank["nccl"]
     library = "RCCL" if rank.get("vendor") == "amd" else "NCCL"
     if log.level in (1, 2) or (library == "RCCL" and log.level >= 1):  # RCCL never prefixes it
@@ -155,7 +155,7 @@ def begin(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], env: Ma
 
 
 def say(log: RankLog, behaviour: Mapping[str, Any], rank: Mapping[str, Any], when: str, node: str) -> None:
-    """The further lines that the world lets this rank print at this point."""
+    """Write the additional lines that the world defines for this rank at this point."""
     for line in behaviour.get("says") or ():
         if line.get("when", "network") != when or node not in (line.get("nodes") or (node,)):
             continue
@@ -168,7 +168,7 @@ def say(log: RankLog, behaviour: Mapping[str, Any], rank: Mapping[str, Any], whe
 
 
 def fail(log: RankLog) -> None:
-    """The trace-back of a rank for which no network could be initialised (recorded with NCCL_NET=IB)."""
+    """Write the trace-back of a rank without a usable network (recorded with NCCL_NET=IB)."""
     for place in ("init.cc:421", "init.cc:1572"):
         log.note("INIT", place + " -> 5")
     log.note("INIT", "group.cc:76 -> 5 [Async thread]")
@@ -177,7 +177,7 @@ def fail(log: RankLog) -> None:
 
 
 def initialise(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], env: Mapping[str, str]) -> None:
-    """From `Init START` to `Init COMPLETE` and its timings."""
+    """Write the lines from `Init START` to `Init COMPLETE` and its timings."""
     plan = job["plan"]
     number, local = rank["rank"], rank["local"]
     who = "comm {comm} rank {rank} nranks {ranks} cudaDev {local} nvmlDev {local} busId {bus} commId {id}".format(
@@ -195,7 +195,7 @@ def initialise(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], en
         f"recv 0.0{number % 7 + 1}8{local}02, ring 0.00{local}544, delay 0.000001)",
     )
     _graph(log, job, rank)
-    if rank.get("clique"):  # shapes: NVIDIA/nccl#1769, GB200
+    if rank.get("clique"):  # formats: NVIDIA/nccl#1769, GB200
         log.note(
             "INIT", f"MNNVL busId 0x{rank['bus']} fabric UUID {rank['clique']} cliqueId 0x7ffe state 3 healthMask 0xaa"
         )
@@ -302,17 +302,17 @@ def _neighbours(log: RankLog, plan: topology.Plan, number: int) -> None:
 def connect(
     log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], connections: list[tuple[str, list[topology.Hop]]]
 ) -> None:
-    """Connect one after the other, "rings", "trees" or "nvls", each with all hops of all ranks."""
+    """Write the connections one after the other: "rings", "trees" or "nvls", each with all hops of all ranks."""
     for what, hops in connections:
         _ends(log, job, rank, hops)
         _connected(log, rank, what, pxn=any(hop.proxy is not None for hop in hops))
 
 
 def _ends(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], hops: list[topology.Hop]) -> None:
-    """The transport lines of this rank's own ends of `hops`: what it receives over the network, then what it sends."""
+    """Write the transport lines of this rank's ends of `hops`: receives over the network, then sends."""
     number, plan = rank["rank"], job["plan"]
 
-    # RCCL names the communicator behind every connection.
+    # RCCL prints the communicator after every connection.
     tail = " comm {} nRanks {:02d}".format(rank["comm"], plan.ranks) if rank.get("vendor") == "amd" else ""
 
     def at(other: int) -> str:
@@ -369,7 +369,7 @@ def _connected(log: RankLog, rank: Mapping[str, Any], what: str, *, pxn: bool) -
 
 
 def finish(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any]) -> None:
-    """The end of an orderly run."""
+    """Write the last lines of a successful run."""
     log.note(
         "INIT",
         "comm {} rank {} nranks {} cudaDev {} busId {} - Destroy COMPLETE".format(

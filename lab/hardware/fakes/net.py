@@ -1,7 +1,7 @@
 """The network that a rank chooses, and the lines of NCCL 2.28.9 about it.
 
-The order (plugin, verbs, sockets) and the lines are those of NCCL 2.28.9 as recorded with real runs:
-nothing usable, `NCCL_IB_DISABLE`, a filter that matches nothing, `NCCL_NET=IB` without a device, a missing plugin.
+The order (plugin, verbs, sockets) and the lines of NCCL 2.28.9 are as recorded in real runs: no usable device,
+`NCCL_IB_DISABLE`, a filter without a match, `NCCL_NET=IB` without a device, a missing plugin.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: (subsystems, text); a WARN line has the subsystem "WARN" and its place in the source in front of the text.
+# (subsystems, text); for a WARN line the subsystem is "WARN", and the text starts with its place in the source.
 Line = tuple[str, str]
 
-#: Closest to farthest as `NCCL_NET_GDR_LEVEL` names them; the default lets a GPU use a NIC below the same
-#: PCI switches (PXB), and the NIC of a rail sits at PIX.
+# Closest to farthest in the terms of `NCCL_NET_GDR_LEVEL`; by default a GPU may use a NIC below the same PCI switches
+# (PXB), and the NIC of a rail is at PIX.
 _LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _LINKS = {"InfiniBand": "IB", "Ethernet": "RoCE"}
 
@@ -28,7 +28,7 @@ class Interface(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a rank ended up with; `failure` is the NCCL error when nothing could be used."""
+    """The network that a rank chose; `failure` is the NCCL error if there was none."""
 
     network: str
     devices: list[dict[str, Any]]
@@ -38,7 +38,7 @@ class Choice(NamedTuple):
 
 
 def choose(env: Mapping[str, str], state: Mapping[str, Any], rank: int, interfaces: list[Interface]) -> Choice:
-    """Choose the network of one rank from its environment and the devices of its pod."""
+    """Choose the network of one rank by its environment and the devices of its pod."""
     lines: list[Line] = []
     interface = pick_interface(env, interfaces)
     if interface is None:
@@ -83,7 +83,7 @@ def choose(env: Mapping[str, str], state: Mapping[str, Any], rank: int, interfac
 def _plugged(
     env: Mapping[str, str], state: Mapping[str, Any], requested: str, lines: list[Line]
 ) -> tuple[str, list[dict[str, Any]], bool] | None:
-    """The network plugin of this platform, where the image has it and it finds its NICs: name, devices, GPUDirect."""
+    """Return the platform's network plugin if the image has it and it finds its NICs: name, devices, GPUDirect."""
     asked, plugin = env.get("NCCL_NET_PLUGIN"), state.get("plugin")
     if asked:
         lines.append(("ENV", "NCCL_NET_PLUGIN set by environment to " + asked))
@@ -101,7 +101,7 @@ def _plugged(
         return None
     nics = [each for each in (state["rdma"] or {}).get("devices", []) if each.get("state", "ACTIVE") == "ACTIVE"]
     if plugin.get("orphan"):
-        nics = []  # its daemon does not run with it
+        nics = []  # its daemon is not running in the pod
     lines += [_said(text, len(nics)) for text in plugin.get("says" if nics else "refuses", ())]
     if not nics:
         lines.append(("INIT NET", "Failed to initialize NET plugin " + name))
@@ -116,13 +116,13 @@ def _plugged(
 
 
 def _said(text: str, count: int) -> Line:
-    """One line of a plugin: INFO, or "WARN PLACE|TEXT"."""
+    """Return one line of a plugin: INFO, or "WARN PLACE|TEXT"."""
     text = text.replace("{count}", str(count))
     return ("WARN", text[5:]) if text.startswith("WARN ") else ("INIT NET", text)
 
 
 def pick_interface(env: Mapping[str, str], interfaces: list[Interface]) -> Interface | None:
-    """The interface for the out-of-band connections: the first that `NCCL_SOCKET_IFNAME` lets through."""
+    """Return the interface for out-of-band connections: the first that `NCCL_SOCKET_IFNAME` allows."""
     usable = _filtered(env, interfaces)
     return usable[0] if usable else None
 
@@ -135,7 +135,7 @@ def _filtered(env: Mapping[str, str], interfaces: list[Interface]) -> list[Inter
 
 
 def matches(spec: str, name: str, port: int | None = None) -> bool:
-    """Whether an NCCL interface list lets `name` through: `^` excludes, `=` wants whole names, `name:port` one port."""
+    """Return whether an NCCL interface list allows `name`: `^` excludes, `=` is exact, `name:port` is one port."""
     exclude = spec.startswith("^")
     spec = spec[1:] if exclude else spec
     exact = spec.startswith("=")
@@ -176,7 +176,7 @@ def _verbs(
             for device in state["rdma"]["devices"]
             if device not in closed
             and device.get("state", "ACTIVE") == "ACTIVE"
-            and device["link_layer"] in _LINKS  # NCCL passes over ports of any other kind, such as those of EFA
+            and device["link_layer"] in _LINKS  # NCCL ignores ports of any other kind, such as those of EFA
             and (not spec or matches(spec, device["name"], device["port"]))
         ]
     if not devices:
@@ -214,6 +214,6 @@ def _chosen(name: str) -> list[Line]:
 
 
 def nic_of(devices: list[dict[str, Any]], rail: int) -> int:
-    """Index of the NIC that serves rail `rail`: its own, or the nearest that is left."""
+    """Return the index of the NIC for rail `rail`: its own, or the nearest remaining one."""
     distance = [(abs(device.get("rail", index) - rail), index) for index, device in enumerate(devices)]
     return min(distance)[1] if distance else 0

@@ -1,4 +1,4 @@
-"""nslookup of busybox: the address of a name, or its absence, with an exit code for shells."""
+"""Fake nslookup of busybox: prints the address of a name, or that it does not exist."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Fake nvidia-smi: the GPUs of this pod.
 
-The table, `-L`, `-q -x`, `--query-gpu`, `topo -m` and `nvlink -s`, shaped like recordings with driver 580. Only the
-GPUs allocated to the pod are shown. The world's values of a GPU's health are in its `gpus` entry.
+The table, `-L`, `-q -x`, `--query-gpu`, `topo -m` and `nvlink -s`, formatted as in recordings with driver 580. Only the
+GPUs allocated to the pod are shown. The world's `gpus` entry has the values of a GPU's health.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Legend:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Answer one call; the exit codes are nvidia-smi's."""
+    """Run one call; the exit codes are nvidia-smi's."""
     argv = sys.argv[1:] if arguments is None else arguments
     world = state.load()
     trouble = world["gpu"].get("smi_error")
@@ -85,14 +85,14 @@ def _value(argv: Sequence[str], short: str, long: str) -> str | None:
 
 
 SWITCHES = ("persistence", "mig", "remap_pending", "remap_failure", "throttle")
-"""What the world says in a way of its own, and nvidia-smi prints in words."""
+"""Keys of the world that nvidia-smi prints under other names."""
 
 
 def _complete(gpu: Mapping[str, Any], number: int, world: Mapping[str, Any]) -> dict[str, Any]:
-    """A GPU with every value that is printed somewhere; healthy where the world says nothing."""
+    """Return a GPU with all values that can be printed; healthy by default."""
     kind = world["gpu"]
     bus = gpu["bus_id"].split(":")[1]
-    said = {**{key: kind[key] for key in SWITCHES if key in kind}, **gpu}  # of all GPUs of the node, or of this one
+    said = {**{key: kind[key] for key in SWITCHES if key in kind}, **gpu}  # for all GPUs of the node, or for this one
     throttle = set(said.get("throttle", ()))
     whole: dict[str, Any] = {
         "index": number,
@@ -157,7 +157,7 @@ def _xml(gpus: Sequence[Mapping[str, Any]], world: Mapping[str, Any]) -> str:
 
 
 def _plain(gpus: Sequence[Mapping[str, Any]], world: Mapping[str, Any]) -> str:
-    """The part of `-q` that people look at."""
+    """Return the commonly read part of `-q`."""
     lines = [
         "",
         "==============NVSMI LOG==============",

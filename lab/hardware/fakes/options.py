@@ -1,7 +1,7 @@
 """The command line of torchrun.
 
-torchrun's own options (dashes or underscores, also from the PET_* variables), then the script, the word that says which
-program of the bench it is to be, and that program's options.
+torchrun's own options (dashes or underscores, also from the PET_* variables), then the script, the word that selects
+the bench's program, and that program's options.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class UsageError(Exception):
-    """The command line is wrong."""
+    """An invalid command line."""
 
 
 class Options(NamedTuple):
-    """A job as this node sees it."""
+    """A job's options on this node."""
 
     nodes: int
     local: int
@@ -74,7 +74,7 @@ OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendr
 
 
 def parse(arguments: list[str], env: Mapping[str, str]) -> Options:
-    """Read the command line.
+    """Parse the command line.
 
     Raises `UsageError` for an unknown option, a missing script or a value that is not a number.
     """
@@ -128,7 +128,7 @@ def _options(given: Mapping[str, str], script: str, arguments: list[str]) -> Opt
 
 
 def _bench(arguments: list[str]) -> dict[str, Any]:
-    """The script's options: those of the bench; others belong to some other script and are let pass."""
+    """Parse the script's options: those of the bench; options of other scripts are ignored."""
     bench, rest = dict(_BENCH), list(arguments)
     while rest:
         word = rest.pop(0)

@@ -1,8 +1,8 @@
-"""What single paths between nodes are like: `collective.paths`, and what each rail of a pair measures.
+"""The properties of single paths between nodes: `collective.paths`, and the measurements of each rail of a pair.
 
-A path is slow for a communicator that spans a node of `nodes` and one of `to` (by default any other): a pair, a leaf's
-uplink, or a node whatever its partner. `rails`: only these; `every: 2`: the first, the third, ... time that a pod uses
-it, counted next to the pod's state.
+A path is slow for a communicator with a node of `nodes` and one of `to` (by default any other): a pair, a leaf's
+uplink, or a node with any partner. `rails`: only these; `every: 2`: on the first, the third, ... use by a pod, counted
+next to the pod's state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COPIES_GBPS = 55.0  # host to GPU and back over PCIe gen5 x16
 
 
 def between(paths: Iterable[Mapping[str, Any]], ranks: Sequence[Mapping[str, Any]]) -> list[Object]:
-    """The paths of the world that this communicator uses, and that are slow now; asked once for each communicator."""
+    """Return the paths of this communicator that are slow now; called once for each communicator."""
     names = {str(rank.get("name", "")) for rank in ranks}
     return [dict(path) for number, path in enumerate(paths) if _used(path, names) and _now(path, number)]
 
@@ -45,7 +45,7 @@ def _now(path: Mapping[str, Any], number: int) -> bool:
 
 
 def facts(options: Mapping[str, Any], job: Mapping[str, Any], paths: Sequence[Mapping[str, Any]]) -> Object:
-    """The file next to the bench's table if rails, or a node alone, were requested."""
+    """Return the additional file of the bench if rails, or a node alone, were requested."""
     ranks = job["ranks"]
     if options.get("alone"):
         wrong = sum(int(rank.get("wrong", 0)) for rank in ranks)

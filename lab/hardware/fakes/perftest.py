@@ -1,9 +1,9 @@
 """Fake ib_write_bw of perftest and fi_pingpong of libfabric: one side listens, the other measures.
 
-What they print is that of real runs in public: the table and the settings before it (linux-rdma/perftest#234, #240 and
-#132), the warning of clocks in between (#372), an error of a queue pair (#132) and of a completion (#295, #342), of a
-missing NIC (perftest 6.06); fi_pingpong's table (ofiwg/libfabric#5689, and 1.17 over TCP). The world's
-`registry: perftest` is the release; a NIC's `writes` is what it can do: gbit_s and gpu_gbit_s, or says.
+The output is that of published runs: the table and the settings before it (linux-rdma/perftest#234, #240 and #132), the
+warning about clocks in between (#372), an error of a queue pair (#132), of a completion (#295, #342) and of a missing
+NIC (perftest 6.06); fi_pingpong's table (ofiwg/libfabric#5689, and 1.17 over TCP). The world's `registry: perftest` is
+the version. A NIC's `writes` defines its result: gbit_s and gpu_gbit_s, or says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from . import state
 
 LINE = "-" * 87
-OF_RATE = 0.98  # what a healthy NIC shows of its port's rate: 392 of 400 Gb/s
+OF_RATE = 0.98  # share of the port's rate for a healthy NIC: 392 of 400 Gb/s
 FLAGS = ("-d", "-i", "-q", "-s", "-D", "-x", "-p", "-S", "--tclass", "--pkey_index")
 PINGED = """64      10      =10      1.2k        0.03s      0.05    1275.70       0.00
 1k      10      =10      20k         0.00s     48.53      21.10       0.05
@@ -25,7 +25,7 @@ PINGED = """64      10      =10      1.2k        0.03s      0.05    1275.70     
 
 
 def main() -> int:
-    """`ib_write_bw -d DEVICE ... [HOST]`: without a host it listens."""
+    """Run `ib_write_bw -d DEVICE ... [HOST]`: without a host it listens."""
     words, world = sys.argv[1:], state.load()
     if "--help" in words:
         print("Usage:\n  ib_write_bw            start a server and wait for connection\n  -x, --gid-index=<index>")
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def pingpong_main() -> int:
-    """`fi_pingpong -e rdm -p efa -d DOMAIN (-B PORT | -P PORT HOST)`."""
+    """Run `fi_pingpong -e rdm -p efa -d DOMAIN (-B PORT | -P PORT HOST)`."""
     words, world = sys.argv[1:], state.load()
     given = dict(itertools.pairwise(words))
     host = words[-1] if "-P" in words else ""
@@ -84,7 +84,7 @@ def pingpong_main() -> int:
 
 
 def _exchange(host: str, port: int, mine: dict[str, Any]) -> dict[str, Any]:
-    """Swap a line with the other side over TCP, as perftest swaps its queue pairs. OSError."""
+    """Exchange a line with the other side over TCP, as perftest exchanges its queue pairs. OSError."""
     if host:
         with socket.create_connection((host, port), timeout=10) as line:
             return _swap(line, mine)

@@ -1,8 +1,8 @@
 """The fakes' remote shell: the protocol between ssh and sshd.
 
-After the banners of SSH-2.0 the caller sends one line of JSON (its public key and the commands), then each side sends
-lines: output as it comes, exit codes. The key must be among the authorized keys of the called pod; nothing is
-encrypted. A command gets the environment that a login gets, not the container's: that is what -x of mpirun is for.
+After the banners of SSH-2.0 the client sends one line of JSON (its public key and the commands), then each side sends
+lines: output as it is written, exit codes. The key must be among the authorized keys of the target pod; nothing is
+encrypted. A command gets the environment of a login, and not the container's: mpirun's -x exists for that reason.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 BANNER = b"SSH-2.0-OpenSSH_9.6p1 Ubuntu-3ubuntu13.5\r\n"
 PORT = 22
-#: Where there are no network namespaces, the ports below 1024 are the machine's own.
+# Without network namespaces, the ports below 1024 are the machine's own.
 SHIFT = 10_000 if os.environ.get("SIM_PLAIN") else 0
 CONNECT_S = 10
 LONGEST = 1 << 20
 
 
 class RemoteError(Exception):
-    """The remote shell could not be had; str() is what ssh prints."""
+    """An error of the remote shell; str() is ssh's message."""
 
 
 def folders() -> list[Path]:
-    """Where keys may lie: of the user, and of the users with a home in an image."""
+    """Return the places of keys: the user's, and those of users with a home in an image."""
     homes = [Path(os.environ.get("HOME", "/root")), Path("/root"), *sorted(Path("/home").glob("*"))]
     ssh_folders = []
     for home in dict.fromkeys(homes):
@@ -42,7 +42,7 @@ def folders() -> list[Path]:
 
 
 def public_key(identity: str = "") -> str:
-    """Return the caller's public key; empty without one."""
+    """Return the client's public key; empty without one."""
     names = [Path(identity + ".pub")] if identity else [folder / "id_rsa.pub" for folder in folders()]
     for name in names:
         with contextlib.suppress(OSError):
@@ -51,7 +51,7 @@ def public_key(identity: str = "") -> str:
 
 
 def authorized(key: str) -> bool:
-    """Tell whether a key may come in here."""
+    """Return whether a key is authorized here."""
     for folder in folders():
         with contextlib.suppress(OSError):
             known = (folder / "authorized_keys").read_text(encoding="ascii").split("\n")
@@ -61,7 +61,7 @@ def authorized(key: str) -> bool:
 
 
 def lines(line: socket.socket) -> Iterator[dict[str, Any]]:
-    """Yield what the other side says, until it closes."""
+    """Yield messages of the other side, until it closes."""
     buffer = b""
     while True:
         cut = buffer.find(b"\n")
@@ -89,7 +89,7 @@ def call(
     identity: str = "",
     user: str = "root",
 ) -> socket.socket:
-    """Connect, show the key and hand over the commands; RemoteError with ssh's words."""
+    """Connect, send the key and the commands; RemoteError with ssh's message."""
     for attempt in range(max(1, attempts)):
         if attempt:
             time.sleep(1)

@@ -1,8 +1,8 @@
-"""The rendezvous of a job's nodes over TCP: each learns of all others.
+"""The rendezvous of a job's nodes over TCP: each gets the data of all others.
 
-Real TCP: node 0 listens on MASTER_PORT and waits for the others, the others resolve MASTER_ADDR with the pod's own
-resolver and connect, again and again until the time is up, as torch's store does. What is exchanged is one JSON line
-each way; a second line from every rank and an answer make the barrier at the end.
+Real TCP: node 0 listens on MASTER_PORT and waits for the others. The others resolve MASTER_ADDR with the pod's own
+resolver and retry to connect until the timeout, as torch's store does. Each side sends one JSON line; a second line
+from every rank and a response are the barrier at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Rendezvous:
         self.peers: dict[int, tuple[socket.socket, Any]] = {}
 
     def all_gather(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
-        """Tell the others about this node; returns what every node said, in the order of their ranks."""
+        """Send this node's data to the others; return every node's data, in the order of their ranks."""
         if self.nodes == 1:
             return [mine]
         if self.node == 0:
@@ -40,7 +40,7 @@ class Rendezvous:
             try:
                 _send(sock, mine)
                 answer: list[dict[str, Any]] = self._read(stream)
-            except (RendezvousError, OSError):  # the listener there before was not the store: again, as torch does
+            except (RendezvousError, OSError):  # the previous listener was not the store: retry, as torch does
                 stream.close()
                 sock.close()
                 if time.monotonic() >= self.deadline:
@@ -51,7 +51,7 @@ class Rendezvous:
                 return answer
 
     def barrier(self) -> None:
-        """Wait until every node has come this far."""
+        """Wait until every node has reached this point."""
         for node, (sock, stream) in sorted(self.peers.items()):
             if self.node == 0:
                 self._read(stream)
@@ -101,7 +101,7 @@ class Rendezvous:
                 sock = socket.create_connection((self.address, self.port), timeout=min(5.0, self._left()))
                 if (
                     sock.getsockname() == sock.getpeername()
-                ):  # on one machine, a connection to a free port may reach itself
+                ):  # on one machine, a connection to a free port may connect to itself
                     sock.close()
                     raise ConnectionRefusedError("the socket connected to itself")
             except OSError as error:

@@ -20,7 +20,7 @@ _RULE = "=" * 28
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Answer one call."""
+    """Run one call."""
     argv = sys.argv[1:] if arguments is None else arguments
     world = state.load()
     trouble = world["gpu"].get("smi_error")

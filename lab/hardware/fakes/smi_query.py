@@ -18,7 +18,7 @@ _REASON_BITS = {
 
 
 class UnknownFieldError(Exception):
-    """nvidia-smi has no such field."""
+    """A field that nvidia-smi does not have."""
 
 
 def _of(key: str) -> Callable[[Gpu], Any]:
@@ -101,7 +101,7 @@ _ALIASES = {
 
 
 def csv(gpus: Sequence[Gpu], names: list[str], *, head: bool, units: bool) -> Iterator[str]:
-    """The lines of the answer; raises `UnknownFieldError` before the first of them."""
+    """Return the lines of the output; raise `UnknownFieldError` before the first of them."""
     fields = []
     for name in names:
         if _ALIASES.get(name, name) not in _FIELDS:

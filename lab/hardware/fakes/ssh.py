@@ -1,4 +1,4 @@
-"""Plays ssh: one command on another pod, its output here, its exit code ours."""
+"""Fake ssh: it runs one command on another pod, and returns its output and exit code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import remote
 
 
 def main() -> int:
-    """Run a command on another host; 255 for what goes wrong on the way, as ssh says it."""
+    """Run a command on another host; 255 for connection errors, with ssh's message."""
     parser = argparse.ArgumentParser(prog="ssh", add_help=False)
     for flag in ("-q", "-n", "-x", "-T", "-t", "-A", "-v", "-4", "-C"):
         parser.add_argument(flag, action="store_true")

@@ -1,6 +1,7 @@
-"""Plays sshd at port 22 of a worker: starts commands for callers with a known key.
+"""Fake sshd at port 22 of a worker: it runs commands of clients with an authorized key.
 
-They end with the call. `sshd -D` stays in the foreground, `-e` logs to standard error, `-p` names a port.
+Commands end together with the connection. `sshd -D` stays in the foreground, `-e` logs to standard error, `-p` sets the
+port.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from . import remote
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: What sshd gives a session when nothing else says so (_PATH_STDPATH of OpenSSH), behind the image's own fakes.
+# The default PATH of an sshd session (_PATH_STDPATH of OpenSSH), after the image's own fakes.
 PATH = "/run/sim/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: How this process finds its pod where there are no namespaces.
+# Variables by which this process finds its pod without namespaces.
 CARRIED = ("SIM_NODE_JSON", "SIM_PLAIN", "PYTHONPATH", "TMPDIR")
 
 
@@ -57,7 +58,7 @@ def main() -> int:
 
 
 def log(text: str) -> None:
-    """Write to the log, with sshd's line ends."""
+    """Write to the log, with sshd's line endings."""
     print(text, end="\r\n", file=sys.stderr, flush=True)
 
 
@@ -90,7 +91,7 @@ def _session(line: socket.socket, peer: tuple[str, int]) -> None:
 def serve(
     line: socket.socket, said: Iterator[dict[str, Any]], commands: list[dict[str, Any]], env: dict[str, str]
 ) -> None:
-    """Run commands for the caller, until it hangs up; then end what still runs."""
+    """Run commands for the client until it disconnects, then end running ones."""
     processes: list[subprocess.Popen[bytes]] = []
     lock = threading.Lock()
     try:

@@ -1,7 +1,7 @@
-"""The hardware of this pod and how it behaves, as the node wrote it down.
+"""The hardware of this pod and its behaviour, as the node wrote it.
 
-Written by the node for every pod that is started, read by every fake; `SIM_NODE_JSON` names another file.
-A pod sees only what it was allocated: `gpus` holds its own, `rdma` is null without the RDMA resource.
+The node writes it for every pod that is started, and every fake reads it; `SIM_NODE_JSON` names another file. A pod
+sees only its allocated devices: `gpus` has its own, `rdma` is null without the RDMA resource.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 PATH = "/run/sim/node.json"
 
-#: One H100 of an HGX board: what the fakes print where the world says nothing else.
-#: Names and sizes: `nvidia-smi -q -x` of such a board; 18 NVLinks of 26.562 GB/s: `nvidia-smi nvlink -s`.
+# One H100 of an HGX board: default values of the fakes. Names and sizes: `nvidia-smi -q -x` of such a board; 18 NVLinks
+# of 26.562 GB/s: `nvidia-smi nvlink -s`.
 GPU: dict[str, Any] = {
     "name": "NVIDIA H100 80GB HBM3",
     "architecture": "Hopper",
@@ -35,14 +35,14 @@ GPU: dict[str, Any] = {
 
 
 def path() -> str:
-    """The place of the state; its further files are next to it."""
+    """Return the path of the state; its further files are next to it."""
     return os.environ.get("SIM_NODE_JSON", PATH)
 
 
 def load() -> dict[str, Any]:
     """Read this pod's hardware state.
 
-    A pod that was given none (no file) has no GPUs, no RDMA devices and nothing unusual.
+    Without a file, the pod has no GPUs, no RDMA devices and no special behaviour.
     """
     try:
         with open(path(), encoding="utf-8") as file:

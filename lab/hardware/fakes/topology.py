@@ -1,10 +1,9 @@
-"""Rings, trees and channels: which rank talks to which, through which NIC.
+"""Rings, trees and channels: which ranks are connected, and through which NIC.
 
-Rings and trees as NCCL lays them on nodes of G GPUs where GPU g sits next to NIC g (a rail):
-a ring enters a node at one GPU and leaves it at a neighbour, and the next node is walked the other way round, so that
-every hop between two nodes stays on one rail; a tree goes down a chain of GPUs in each node and between nodes as a
-double binary tree (S. Gu et al., "Massively Scale Your Deep Learning Training with NCCL 2.4", NVIDIA 2019).
-Ranks are numbered node by node.
+Rings and trees are as NCCL builds them on nodes of G GPUs where GPU g is next to NIC g (a rail). A ring enters a node
+at one GPU and leaves it at a neighbour, and the next node is traversed in the opposite direction, so that every hop
+between two nodes stays on one rail. A tree is a chain of GPUs in each node, and between nodes a double binary tree (S.
+Gu et al., "Massively Scale Your Deep Learning Training with NCCL 2.4", NVIDIA 2019). Ranks are numbered node by node.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class Hop(NamedTuple):
 
 
 class TreeNode(NamedTuple):
-    """A rank's place in the tree of one channel: -1 where there is no neighbour."""
+    """A rank's place in the tree of one channel: -1 without a neighbour."""
 
     up: int
     down: tuple[int, int, int]
@@ -40,12 +39,12 @@ class Plan(NamedTuple):
 
     @property
     def ranks(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self.nodes * self.local
 
 
 def lay(nodes: int, local: int, channels: int) -> Plan:
-    """Lay rings and trees of `channels` channels over `nodes` nodes of `local` ranks each."""
+    """Build rings and trees of `channels` channels over `nodes` nodes of `local` ranks each."""
     rings = [_ring(nodes, local, channel) for channel in range(channels)]
     trees = [_tree(nodes, local, channel, second=channel >= (channels + 1) // 2) for channel in range(channels)]
     return Plan(nodes, local, channels, rings, trees)
@@ -60,7 +59,7 @@ def _ring(nodes: int, local: int, channel: int) -> list[int]:
 
 
 def ring_hops(plan: Plan) -> list[Hop]:
-    """All hops of all rings, in channel order."""
+    """Return all hops of all rings, in channel order."""
     hops = []
     for channel, ring in enumerate(plan.rings):
         for position, source in enumerate(ring):
@@ -71,7 +70,7 @@ def ring_hops(plan: Plan) -> list[Hop]:
 
 
 def tree_hops(plan: Plan) -> list[Hop]:
-    """All hops of all trees, down and up."""
+    """Return all hops of all trees, down and up."""
     hops = []
     for channel, tree in enumerate(plan.trees):
         for rank in sorted(tree):
@@ -82,7 +81,7 @@ def tree_hops(plan: Plan) -> list[Hop]:
 
 
 def nvls_hops(plan: Plan) -> list[Hop]:
-    """Hops between the nodes when each node reduces in its switch: every GPU is the head of one part on its rail."""
+    """Return the hops between nodes with reduction in each node's switch: every GPU sends one part on its rail."""
     hops = []
     for channel in range(plan.channels):
         second = channel >= (plan.channels + 1) // 2
@@ -101,8 +100,8 @@ def _hop(plan: Plan, channel: int, source: int, target: int) -> Hop:
     if here == there:
         return Hop(channel, source, target, None)
     rail = target % plan.local
-    # Rail-optimised: data leaves through the NIC that sits opposite of the receiving GPU, if need be with the help
-    # of a neighbour on the same node ("PXN").
+    # Rail-optimised: data leaves through the NIC on the receiving GPU's rail, through a neighbour on the same node if
+    # necessary ("PXN").
     proxy = None if source % plan.local == rail else here * plan.local + rail
     return Hop(channel, source, target, rail, proxy)
 
@@ -125,7 +124,7 @@ def _tree(nodes: int, local: int, channel: int, *, second: bool) -> dict[int, Tr
 
 
 def _binary(node: int, nodes: int, second: bool) -> tuple[int, list[int]]:
-    """Parent and children of `node` in the first or the second of the two trees (mirrored, or shifted by one)."""
+    """Return parent and children of `node` in the first or the second of two trees (mirrored, or shifted by one)."""
     if not second:
         return _first_tree(node, nodes)
     if nodes % 2 == 0:
@@ -136,7 +135,7 @@ def _binary(node: int, nodes: int, second: bool) -> tuple[int, list[int]]:
 
 
 def _first_tree(node: int, nodes: int) -> tuple[int, list[int]]:
-    """Place of `node` in the in-order binary tree: its lowest set bit is its level."""
+    """Return the place of `node` in the in-order binary tree: its lowest set bit is its level."""
     if node == 0:
         bit = 1
         while bit < nodes:

@@ -1,8 +1,8 @@
 """Fake torchrun: a collective over the GPUs of a pod.
 
-Plays `torchrun` and the bench that it launches: the rendezvous is real TCP, the ranks are played. Each rank
-chooses its network from the environment and the devices of its pod, writes the log that NCCL would write, and rank 0
-prints the bench's table; what the world says is broken (`collective` in the node's state) happens here.
+Simulates `torchrun` and the bench that it launches: the rendezvous is real TCP, the ranks are simulated. Each rank
+chooses its network by the environment and the devices of its pod, writes NCCL's log, and rank 0 prints the bench's
+table. The faults of the world (`collective` in the node's state) take effect here.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .rendezvous import Rendezvous, RendezvousError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: torch's default for the static rendezvous, seconds.
+# Timeout in seconds: torch's default for the static rendezvous.
 _TIMEOUT_S = 600
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the job on this node; the exit code is torchrun's."""
+    """Run the job on this node; return torchrun's exit code."""
     signal.signal(signal.SIGTERM, _terminated)
     try:
         options = parse(sys.argv[1:] if arguments is None else arguments, os.environ)
@@ -36,8 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"usage: torchrun [options] training_script ...\ntorchrun: error: {error}", file=sys.stderr)
         return 2
     world = state.load()
-    world["mnnvl"] = world.get("mnnvl") if options.nodes > 1 else None  # inside a node no rank needs a channel
-    if options.nodes > 1:  # an image's own wrapper of torchrun may know better how many processes there are
+    world["mnnvl"] = world.get("mnnvl") if options.nodes > 1 else None  # inside a node no rank needs an IMEX channel
+    if options.nodes > 1:  # an image's own wrapper of torchrun may set another number of processes
         options = options._replace(local=int(world["collective"].get("processes", options.local)))
     failures.announce_threads(options.local)
     me = describe_node(options, world)
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def describe_node(options: Options, world: Mapping[str, Any]) -> dict[str, Any]:
-    """What the other nodes must know about this one: its ranks with their networks."""
+    """Return this node's data for the other nodes: its ranks with their networks."""
     host, interfaces = world.get("hostname") or socket.gethostname(), _interfaces(options, world)
     oob = net.pick_interface(os.environ, interfaces)
     ranks = []
@@ -103,25 +103,25 @@ def describe_node(options: Options, world: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _interfaces(options: Options, world: Mapping[str, Any]) -> list[net.Interface]:
-    """The pod's interfaces: the address by which it would reach the master is that of eth0, then what was attached."""
+    """Return the pod's interfaces: eth0 with the address that reaches the master, then attached ones."""
     address = "127.0.0.1"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((options.address, options.port))
             address = probe.getsockname()[0]
         except OSError:
-            pass  # the name does not resolve (yet); the rendezvous says so in its own words
+            pass  # the name does not resolve (yet); the rendezvous reports it
     attached = [net.Interface(each["name"], each["address"]) for each in world.get("interfaces", [])]
     return [net.Interface("eth0", address), *attached, net.Interface("lo", "127.0.0.1")]
 
 
 def agree(nodes: list[dict[str, Any]], options: Options, world: Mapping[str, Any]) -> dict[str, Any]:
-    """What all ranks agree on."""
+    """Return the settings on which all ranks agree."""
     ranks = [rank for node in nodes for rank in node["ranks"]]
-    # Sockets get two channels, as recorded; 16 is what two H100 nodes with a NIC per GPU use.
+    # Sockets use two channels, as recorded; two H100 nodes with a NIC per GPU use 16.
     wide = any(rank["devices"] for rank in ranks) or options.nodes == 1
     channels = 2 * options.local if wide else 2
-    # NVLink over the nodes: to NCCL, all of them are one.
+    # With NVLink between nodes, NCCL treats all of them as one.
     mnnvl = options.nodes > 1 and all(r["clique"] == ranks[0]["clique"] != "" for r in ranks) and not _off("MNNVL")
     span, each = (1, len(ranks)) if mnnvl else (options.nodes, options.local)
     return {
@@ -139,11 +139,11 @@ def agree(nodes: list[dict[str, Any]], options: Options, world: Mapping[str, Any
 
 
 def play(job: dict[str, Any], options: Options, world: Mapping[str, Any], mine: list[dict[str, Any]]) -> int:
-    """Play the ranks of this process: their logs, and the table where rank 0 is among them."""
+    """Simulate the ranks of this process: their logs, and the table if rank 0 is among them."""
     behaviour, speaks = world["collective"], any(rank["rank"] == 0 for rank in mine)
     if behaviour.get("replay"):
         return _replay(behaviour["replay"], options)
-    mine = [] if _on_cpus() else mine  # what gloo does it does without a log
+    mine = [] if _on_cpus() else mine  # gloo writes no log
     logs = [_log(rank, behaviour) for rank in mine]
     for log, rank in zip(logs, mine, strict=True):
         nccllog.begin(log, job, rank, os.environ)
@@ -153,7 +153,7 @@ def play(job: dict[str, Any], options: Options, world: Mapping[str, Any], mine: 
         nccllog.say(log, behaviour, rank, "network", world.get("node", ""))
     if job["failed"]:
         return _fail(job, options, mine, logs)
-    # Trees and the switch's reduction are for sums of everything; the rest goes round the ring.
+    # Trees and the switch's reduction are for an all_reduce; other collectives use the ring.
     algorithm = _algorithm(job) if options.bench["op"] == "all_reduce" else "ring"
     connections = _connections(job["plan"], algorithm)
     for log, rank in zip(logs, mine, strict=True):
@@ -198,7 +198,7 @@ _NAMES = {"ring": "RING", "tree": "TREE", "nvls": "NVLS_TREE"}
 
 
 def _algorithm(job: Mapping[str, Any]) -> str:
-    """Ring where asked for; else what NCCL takes for large messages: the switch's reduction, or trees."""
+    """Return Ring if requested; else NCCL's choice for large messages: the switch's reduction, or trees."""
     asked = os.environ.get("NCCL_ALGO", "").lower()
     exclude, names = asked.startswith("^"), asked.lstrip("^").replace("allreduce:", "").split(",")
     for name, choice in (("nvls", "nvlstree"), ("tree", "tree"), ("ring", "ring")):
@@ -211,9 +211,9 @@ def _algorithm(job: Mapping[str, Any]) -> str:
 
 
 def _connections(plan: topology.Plan, algorithm: str) -> list[tuple[str, list[topology.Hop]]]:
-    """What the ranks connect, in this order, and all hops of it: the same for every rank."""
+    """Return the connections of the ranks in order, with all hops, which are the same for every rank."""
     made = []
-    if algorithm == "ring" or plan.nodes == 1:  # the bench's first small messages always go round the ring
+    if algorithm == "ring" or plan.nodes == 1:  # the bench's first small messages always use the ring
         made.append(("rings", topology.ring_hops(plan)))
     if algorithm != "ring" and plan.nodes > 1:
         made.append(("trees", topology.tree_hops(plan)))
@@ -229,7 +229,7 @@ def _measure(
     op, between = options.bench["op"], plan.nodes > 1
     curve = bench.curve_of(job["ranks"], plan.nodes, algorithm, behaviour.get("curves", {}), op)
     scale, wrong = float(behaviour.get("bandwidth_scale", 1.0)), int(behaviour.get("wrong", 0))
-    scale = scale if between else 1.0  # the fabric is what is slow
+    scale = scale if between else 1.0  # only the fabric is slow
     scale *= min([float(path.get("scale", 1.0)) for path in behaviour["paths"]], default=1.0)
     scale *= float(behaviour.get("op_scale", {}).get(op, 1.0)) if between else 1.0
     noise = float(behaviour.get("noise", 0.0)) if between else 0.0
@@ -241,12 +241,12 @@ def _measure(
 
 
 def _on_cpus() -> bool:
-    """Whether the bench is to measure the CPUs: its ranks then use gloo, over TCP."""
+    """Return whether the bench measures CPUs: its ranks then use gloo over TCP."""
     return os.environ.get("SEATRIAL_BENCH_DEVICE") == "cpu"
 
 
 def _tell(facts: Mapping[str, Any]) -> None:
-    """What the bench writes where it was asked to."""
+    """Write the bench's requested files."""
     path = os.environ.get("SEATRIAL_BENCH_FACTS")
     if path:
         with open(path, "w", encoding="ascii") as file:
@@ -254,7 +254,7 @@ def _tell(facts: Mapping[str, Any]) -> None:
 
 
 def _carriers(mine: list[dict[str, Any]], world: Mapping[str, Any]) -> set[str]:
-    """The NICs that carry this node's data; a plugin's device represents several of them."""
+    """Return the NICs that carry this node's data; a plugin's device represents several of them."""
     named = {str(nic["name"]) for rank in mine for nic in rank["devices"]}
     if named and world.get("plugin"):
         named |= {str(nic["name"]) for nic in (world["rdma"] or {}).get("devices", [])}
@@ -276,7 +276,7 @@ def _fail(job: Mapping[str, Any], options: Options, mine: list[dict[str, Any]], 
 
 
 def _replay(path: str, options: Options) -> int:
-    """Node 0 says what was recorded; the other nodes are silent."""
+    """Print a recorded log on node 0; the other nodes print nothing."""
     if options.node == 0:
         with open(os.path.join(os.path.dirname(state.path()), path), "rb") as file:
             sys.stdout.buffer.writelines(file)
@@ -285,7 +285,7 @@ def _replay(path: str, options: Options) -> int:
 
 
 def _intra(world: Mapping[str, Any], choice: net.Choice) -> str:
-    """How two GPUs of one node are connected: NVLink, else shared memory, else the network."""
+    """Return the connection between two GPUs of one node: NVLink, else shared memory, else the network."""
     asked = os.environ.get("NCCL_P2P_DISABLE", "0") in ("", "0") and os.environ.get("NCCL_P2P_LEVEL", "") != "LOC"
     if world["gpu"].get("p2p", True) and asked:
         return "P2P/CUMEM" if os.environ.get("NCCL_CUMEM_ENABLE", "1") != "0" else "P2P/IPC"
@@ -308,7 +308,7 @@ def _off(what: str) -> bool:
 
 
 def _version(world: Mapping[str, Any], *, built: bool = False) -> str:
-    """The library's version; as the library prints it, with what it was built for."""
+    """Return the library's version; ``built``: with the suffix that the library prints."""
     version = str(world["collective"].get("nccl", "2.28.9"))
     if not built:
         return version
@@ -320,7 +320,7 @@ def _digest(*parts: Any) -> str:
 
 
 def _hang() -> NoReturn:
-    """The collective never ends; its starter must give up."""
+    """Block in a collective that never ends, until it is terminated."""
     while True:
         time.sleep(3600)
 

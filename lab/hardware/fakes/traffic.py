@@ -1,4 +1,4 @@
-"""Counters of the NICs after a collective: what it sent, and what went wrong."""
+"""Counters of the NICs after a collective: traffic and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OUT, IN = ("port_xmit_data", "tx_bytes"), ("port_rcv_data", "rx_bytes")
 
 
 def count(world: Mapping[str, Any], used: Iterable[str], sent_bytes: int) -> None:
-    """Add a collective to the counters of this pod's devices: `used` carried `sent_bytes` together, each way."""
+    """Add a collective to the counters of this pod's devices: `used` carried `sent_bytes` in total, each way."""
     names, devices = set(used), (world.get("rdma") or {}).get("devices", [])
     each = sent_bytes // max(1, len(names))
     for device in devices:

@@ -1,9 +1,8 @@
-"""Training steps as the bench's program measures them: what each rank leaves in its file.
+"""Training steps as measured by the bench's program: the files of each rank.
 
-The world names the slow compute (`compute_scale` of a GPU or a node: 0.9 computes at nine tenths), who multiplies
-wrongly (`product_differs`), at which step who computes NaN (`nan_step`); of the job (`collective.training`) how much
-of a step is exposed communication, every how many steps one is slow, whether the loss stays, whether the steps hang, or
-what a rank dies of.
+The world sets slow compute (`compute_scale` of a GPU or a node: 0.9 is nine tenths of the speed), wrong products
+(`product_differs`) and the step with NaN (`nan_step`). For the job (`collective.training`) it sets the share of exposed
+communication, the interval of slow steps, a constant loss, hanging steps, or the error of a rank.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ WAVE = 1.8
 
 
 def describe(gpu: Mapping[str, Any], kind: Mapping[str, Any]) -> Object:
-    """What the other ranks must know of this GPU: how fast it computes and when it computes nonsense."""
+    """Return this GPU's data for the other ranks: its speed and its errors."""
     scale = float(gpu.get("compute_scale", kind.get("compute_scale", 1.0)))
     return {"compute_scale": scale, "nan_step": gpu.get("nan_step"), "product_differs": gpu.get("product_differs", 0)}
 
 
 def play(job: Mapping[str, Any], options: Options, world: Mapping[str, Any], mine: Sequence[Mapping[str, Any]]) -> int:
-    """Write the file of every rank of this node; the exit code is torchrun's."""
+    """Write the file of every rank of this node; return torchrun's exit code."""
     settings, began = dict(world["collective"].get("training", {})), time.time()
     time.sleep(float(options.bench["soak"]))
     for rank in mine:
@@ -110,7 +109,7 @@ def _product(kind: str, rank: Mapping[str, Any], name: str) -> Object:
 
 
 def _times(seed: str, count: int, usual: float) -> list[float]:
-    """Milliseconds that lie half a percent around the usual, the same in every rehearsal."""
+    """Return milliseconds within half a percent of the usual value, the same in every run."""
     noise = hashlib.shake_256(seed.encode()).digest(count)
     return [round(usual * (1 + (each / 255 - 0.5) * 0.01), 4) for each in noise]
 

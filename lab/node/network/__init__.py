@@ -1,8 +1,8 @@
-"""The pod network: processes with addresses, files and a network of their own, without root.
+"""The pod network: processes with their own addresses, files and network, without root.
 
     cluster process (API server, DNS, kubelet) --unix socket--> agent (user+pid+mount+net namespace) --> containers
 
-`open_network()` gives the best that this machine's kernel grants and says what is lost where it refuses.
+`open_network()` uses the best mode that this machine's kernel allows, and reports the features that it lacks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The agent in the pod network's namespaces: makes sandboxes and containers on order.
+"""The agent in the pod network's namespaces: creates sandboxes and containers on request.
 
-The agent: first process of a user, pid, mount and network namespace.  Orders and answers are JSON messages on a
-SOCK_SEQPACKET socket, descriptors travel with them.
+It is the first process of a user, pid, mount and network namespace. Requests and responses are JSON messages on a
+SOCK_SEQPACKET socket, together with file descriptors.
 """
 
 # ruff: noqa: PTH115, PTH123
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 GATEWAY, SERVICES, PODS = "169.254.1.1", ("10.96.0.0", 12), ("10.244.0.0", 14)
 FIRST_CABLE = 10
 FIRST_WIRE, MOST_WIRES = 1 << 20, 128
-"""Numbers of the further interfaces of pods, far above those of their cables."""
+"""Additional interfaces of pods: their first index, far above those of veth pairs, and their maximum for each pod."""
 SMALL_WINDOW = 600
 
 
@@ -44,7 +44,7 @@ class Agent:
         self.watch(control.fileno(), self.receive)
 
     def watch(self, fd: int, handler: Callable[[], None]) -> None:
-        """Call `handler` when `fd` can be read."""
+        """Call `handler` when `fd` is readable."""
         self.handlers[fd] = handler
         self.poll.register(fd, select.POLLIN)
 
@@ -55,12 +55,12 @@ class Agent:
         os.close(fd)
 
     def send(self, fds: list[int] | None = None, **message: Any) -> None:
-        """Answer, with descriptors or without."""
-        with contextlib.suppress(BrokenPipeError):  # the end of the outside process: see receive
+        """Send a response, with or without descriptors."""
+        with contextlib.suppress(BrokenPipeError):  # receive() handles the end of the outside process
             socket.send_fds(self.control, [json.dumps(message).encode()], fds or [])
 
     def run(self) -> None:
-        """Say that the agent is ready, then serve until the outside process is gone."""
+        """Report that the agent is ready, then serve until the outside process has ended."""
         self.send(ready=True, own_network=self.own_network)
         while True:
             for fd, _ in self.poll.poll():
@@ -68,7 +68,7 @@ class Agent:
                     self.handlers[fd]()
 
     def receive(self) -> None:
-        """Carry out one order."""
+        """Execute one request."""
         data, fds = receive(self.control)
         if not data:
             self.end()
@@ -82,16 +82,16 @@ class Agent:
                 os.close(fd)
 
     def end(self) -> None:
-        """The outside process is gone: the first process of the namespace ends, and everything with it."""
+        """End this first process of the namespace, and thereby all others, since the outside process has ended."""
         os._exit(0)
 
     def do_socket(self, message: dict[str, Any], _: list[int]) -> None:
-        """Make a socket inside, for use outside."""
+        """Create a socket inside, for use outside."""
         kind = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}[message["kind"]]
         with socket.socket(socket.AF_INET, kind) as made:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if self.bound or message["bind"]:
-                made.bind(tuple(message["bind"] or (GATEWAY, 0)))  # the node's own address passes every rule
+                made.bind(tuple(message["bind"] or (GATEWAY, 0)))  # all routing rules allow the node's own address
             if message["bind"] and message["kind"] == "tcp":
                 made.listen(256)
             self.send([made.fileno()], id=message["id"])
@@ -109,7 +109,7 @@ class Agent:
         self.send(id=message["id"], bytes=total)
 
     def members(self, pid: int) -> list[int]:
-        """The processes of the container of this first process."""
+        """Return the processes in the container of this first process."""
         return [other for other, _, session in processes() if session == pid]
 
     def supervise(self, number: int, pid: int, status: int) -> None:
@@ -138,7 +138,7 @@ class Agent:
 
 
 class NamespaceAgent(Agent):
-    """Containers in namespaces; pods with a cable of their own where the kernel grants it."""
+    """Containers in namespaces; pods with their own veth pair if the kernel allows it."""
 
     def __init__(self, control: socket.socket, keep: list[str], bound: list[str]) -> None:
         super().__init__(control, keep, bound)
@@ -147,8 +147,8 @@ class NamespaceAgent(Agent):
         self.net = Netlink()
         self.net.up(1)
         self.net.address(GATEWAY, 1)
-        self.net.route(*SERVICES, 1, local=True)  # every service address can be bound, or refuses
-        try:  # the cable is kept, not removed: removing a link waits for an RCU grace period
+        self.net.route(*SERVICES, 1, local=True)  # every service address can be bound, or refuses connections
+        try:  # the veth pair is kept: removing a link waits for an RCU grace period
             self.net.veth(9, "probe0", "probe1")
             self.net.forward(9)
             self.net.rule(True, 1, PASS, src=GATEWAY)
@@ -156,10 +156,10 @@ class NamespaceAgent(Agent):
         except OSError:
             self.net.route(*PODS, 1, local=True)
         with contextlib.suppress(OSError), open("/proc/sys/net/ipv4/icmp_ratelimit", "w") as file:
-            file.write("0")  # refusals come at once; with a read-only /proc/sys after a second at times
+            file.write("0")  # ICMP errors are sent at once; with a read-only /proc/sys some are delayed by a second
 
     def try_out(self) -> None:
-        """Build a container's file systems once; OSError where this machine refuses what every container needs."""
+        """Build a container's file systems once; OSError if this machine does not allow it."""
         reading, status = os.pipe()
         call("unshare", NEWPID)
         pid = os.fork()
@@ -186,7 +186,7 @@ class NamespaceAgent(Agent):
         self.send(id=message["id"])
 
     def do_sandbox(self, message: dict[str, Any], _: list[int]) -> None:
-        """Make what the containers of a pod share: address, host name, /dev/shm and volumes in memory."""
+        """Create the shared parts of a pod's containers: address, host name, /dev/shm and volumes in memory."""
         number = message["id"]
         call("unshare", NEWUTS | NEWIPC | (NEWNET if self.own_network else 0))
         try:
@@ -204,13 +204,13 @@ class NamespaceAgent(Agent):
         self.send(id=number)
 
     def here(self, path: str) -> str:
-        """Where the agent finds a path of the kubelet's folder, which is the first that is kept."""
+        """Return the agent's path of a file in the kubelet's folder, which is the first kept folder."""
         return "/.keep/0" + path[len(self.keep[0]) :]
 
     def cable(self, number: int, ip: str, netns: int, wires: dict[str, Any]) -> None:
-        """Lay a cable to the network namespace that this thread is in, and route the pod's address to it.
+        """Create a veth pair into the network namespace of this thread, and route the pod's address to it.
 
-        A cable with different MTUs at its ends silently drops packets that are too large for the receiving end.
+        A veth pair with different MTUs at its ends silently drops packets that are too large for the receiving end.
         """
         index, mtu = number + FIRST_CABLE, wires.get("mtu", 0)
         self.net.veth(index, f"pod{number}", "eth0", netns, mtu=wires.get("hole") or mtu, peer_mtu=mtu)
@@ -239,7 +239,7 @@ class NamespaceAgent(Agent):
         self.net.wait_running(index)
 
     def throttle(self, index: int, ip: str, pod: Netlink, mbit_s: int) -> None:
-        """Let a pod send and receive no faster; without the kernel's shaper, TCP may offer a tiny window only."""
+        """Limit a pod's send and receive rate; without the kernel's shaper, by a tiny TCP window."""
         try:
             self.net.shape(index, mbit_s)
             pod.shape(2, mbit_s)
@@ -248,7 +248,7 @@ class NamespaceAgent(Agent):
             pod.route("0.0.0.0", 0, 2, gateway=GATEWAY, window=SMALL_WINDOW)  # noqa: S104 - the default route
 
     def do_remove(self, message: dict[str, Any], _: list[int]) -> None:
-        """Let a sandbox go; its network namespace ends with the last descriptor."""
+        """Release a sandbox; its network namespace ends with the last descriptor."""
         for fd in self.sandboxes.pop(message["sandbox"], []):
             os.close(fd)
         for folder in message["tmpfs"]:
@@ -257,7 +257,7 @@ class NamespaceAgent(Agent):
         self.send(id=message["id"])
 
     def members(self, pid: int) -> list[int]:
-        """Those in the same pid namespace."""
+        """Return the processes in the same pid namespace."""
 
         def namespace(process: int) -> str:
             with contextlib.suppress(OSError):
@@ -275,7 +275,7 @@ class NamespaceAgent(Agent):
         self.spawn(spec, stdio, lambda child: child.contain(namespaces, self.keep, self.bound))
 
     def do_exec(self, spec: dict[str, Any], stdio: list[int]) -> None:
-        """Run one more command in a container."""
+        """Run an additional command in a container."""
         if spec["container"] not in self.containers:
             raise OSError(3, "the container does not run")
         pidfd = self.containers[spec["container"]][1]
@@ -301,16 +301,16 @@ class NamespaceAgent(Agent):
 
 
 class PlainAgent(Agent):
-    """Plain processes of this machine: neither own addresses nor own files.  It adopts and ends every descendant."""
+    """Plain processes of this machine, without their own addresses or files. It adopts and ends every descendant."""
 
     def do_rule(self, message: dict[str, Any], _: list[int]) -> None:
-        """There is nothing that could hold packets back."""
+        """Ignore the rule: nothing can filter packets here."""
         self.send(id=message["id"])
 
     do_sandbox = do_remove = do_rule
 
     def do_start(self, spec: dict[str, Any], stdio: list[int]) -> None:
-        """Start a process in a session of its own."""
+        """Start a process in its own session."""
         reading, status = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -321,14 +321,14 @@ class PlainAgent(Agent):
     do_exec = do_start
 
     def collect(self, number: int, pid: int) -> None:
-        """End what the container left running in its session, as the end of a pid namespace would."""
+        """End the processes that the container left running in its session, as the end of a pid namespace would."""
         for other, _, session in processes():
             if session == pid and other != pid:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(other, signal.SIGKILL)
         super().collect(number, pid)
         ours = {known for known, _ in self.containers.values()}
-        for other, parent, _ in processes():  # what it adopted and has ended
+        for other, parent, _ in processes():  # adopted processes that have ended
             if parent == os.getpid() and other not in ours:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(other, os.WNOHANG)

@@ -1,7 +1,8 @@
 """The cluster's side of the connection to the agent.
 
-Ordinary process, ordinary network, no privileges: it sends orders, awaits answers, and accepts, connects or
-receives on sockets that the agent made inside (a socket stays in the network namespace that made it).
+An ordinary process in the ordinary network, without privileges: it sends requests, awaits responses, and accepts,
+connects or receives on sockets that the agent created inside (a socket stays in the network namespace where it was
+created).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .syscalls import MAX_MESSAGE, receive
 Reply = dict[str, Any]
 FOLDER = Path(__file__).resolve().parent
 START_S = 10
-"""The agent needs 25 ms (measured); a machine that swaps may need seconds."""
+"""Start timeout in seconds. The agent needs 25 ms (measured); a swapping machine may need seconds."""
 CODE = (
     "import sys; sys.path.append({path!r}); from {package}.launcher import main; main({fd}, {pid}, {mode!r}, {keep!r})"
 )
@@ -60,13 +61,13 @@ class Process:
         self.exited: asyncio.Future[int] = loop.create_future()
 
     def signal(self, number: int) -> None:
-        """Send a signal; nothing happens once it has ended."""
+        """Send a signal; nothing happens after its end."""
         if not self.exited.done():
             self._network.order("signal", container=self.number, signal=number)
 
 
 class Sandbox:
-    """What the containers of a pod share."""
+    """The shared parts of a pod's containers."""
 
     def __init__(self, network: ProcessNetwork, number: int, ip: str, tmpfs: dict[str, int]) -> None:
         self._network, self._number, self.ip, self._tmpfs = network, number, ip, tmpfs
@@ -84,7 +85,7 @@ class Sandbox:
         capabilities: frozenset[int] = DEFAULT_CAPABILITIES,
         no_new_privileges: bool = False,
     ) -> Process:
-        """Start a container; StartError when its command never ran."""
+        """Start a container; StartError if its command never ran."""
         return await self._network.run(
             "start",
             stdio,
@@ -111,7 +112,7 @@ class Sandbox:
         gid: int | None = None,
         terminal: bool = False,
     ) -> Process:
-        """Run one more command in a running container."""
+        """Run an additional command in a running container."""
         number = process.number if isinstance(process, Process) else 0
         return await self._network.run(
             "exec",
@@ -128,12 +129,12 @@ class Sandbox:
         )
 
     def remove(self) -> None:
-        """Let address and namespaces go."""
+        """Release address and namespaces."""
         self._network.order("remove", sandbox=self._number, tmpfs=sorted(self._tmpfs))
 
 
 class ProcessNetwork:
-    """The seam `Network` over an agent process."""
+    """The interface `Network`, implemented by an agent process."""
 
     def __init__(self, mode: str, control: socket.socket, launcher: subprocess.Popen[bytes], root: str) -> None:
         self.mode, self.lost, self.root = mode, LOST[mode], root
@@ -149,10 +150,10 @@ class ProcessNetwork:
         self._loop.add_reader(control.fileno(), self._read)
 
     def order(self, op: str, fds: list[int] | None = None, **arguments: Any) -> asyncio.Future[Reply]:
-        """Send an order; the future brings the answer with its descriptors, or StartError."""
+        """Send a request; the future returns the response with its descriptors, or StartError."""
         number = next(self._numbers)
         future: asyncio.Future[Reply] = self._loop.create_future()
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # it needs no watcher
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # may stay unretrieved
         self._replies[number] = future
         data = json.dumps({**arguments, "op": op, "id": number}).encode()
         self._unsent.append((data, [os.dup(fd) for fd in fds or []]))
@@ -229,26 +230,26 @@ class ProcessNetwork:
     async def sandbox(
         self, ip: str, hostname: str, tmpfs: dict[str, int] | None = None, wires: dict[str, Any] | None = None
     ) -> Sandbox:
-        """Make a pod's sandbox."""
+        """Create a pod's sandbox."""
         future = self.order("sandbox", ip=ip, hostname=hostname, tmpfs=tmpfs or {}, wires=wires or {})
         number = next(reversed(self._replies))
         await future
         return Sandbox(self, number, ip, tmpfs or {})
 
     def pod_address(self, node: int, number: int) -> str:
-        """The address of a node's n-th pod; plain processes have addresses of the loopback."""
-        # Clusters side by side differ in their loopback; inside, 10.244.0.0/14 has room for 1,024 nodes.
+        """Return the address of a node's n-th pod; plain processes have loopback addresses."""
+        # Concurrent clusters have different loopback addresses; inside, 10.244.0.0/14 has room for 1,024 nodes.
         first = f"127.{100 + os.getpid() % 150}" if self.mode == "plain" else f"10.{244 + node // 256 % 4}"
         return f"{first}.{node % 256}.{2 + number % 253}"
 
     async def socket(self, kind: str = "tcp", bind: tuple[str, int] | None = None) -> socket.socket:
-        """A socket of the inside network for use out here."""
+        """Return a socket of the inside network for use outside."""
         made = socket.socket(fileno=(await self.order("socket", kind=kind, bind=bind))["fds"][0])
         made.setblocking(False)
         return made
 
     async def memory(self, process: AnyProcess) -> int:
-        """Resident bytes of a container."""
+        """Return the resident bytes of a container."""
         number = process.number if isinstance(process, Process) else 0
         return int((await self.order("memory", container=number))["bytes"])
 
@@ -264,7 +265,7 @@ class ProcessNetwork:
         protocol: int = TCP,
         source_ports: tuple[int, int] | None = None,
     ) -> None:
-        """Add or remove a routing rule; pods that share a network are not held to it."""
+        """Add or remove a routing rule; it has no effect on pods that share a network."""
         if self.mode == "namespaces":
             await self.order("rule", rule=[add, priority, action, src, dst, ports, protocol, source_ports])
         elif self.mode == "plain":
@@ -284,14 +285,14 @@ class ProcessNetwork:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file that others may be reading."""
+    """Write a file atomically, since others may be reading it."""
     new = path.with_suffix(".new")
     new.write_text(text)
     new.replace(path)
 
 
 def with_shutdown(control: socket.socket) -> None:
-    """Tell the agent that no more orders come."""
+    """Shut the control socket down: no more requests follow."""
     try:
         control.shutdown(socket.SHUT_RDWR)
     except OSError:
@@ -299,7 +300,7 @@ def with_shutdown(control: socket.socket) -> None:
 
 
 def why_refused(step: str, number: int | None, error: str) -> str:
-    """Say at which step the kernel refused, and which setting of this machine is the likely reason."""
+    """Describe the step that the kernel refused, and the setting of this machine that is the likely reason."""
 
     def value(name: str) -> str | None:
         try:
@@ -318,16 +319,16 @@ ROOM_BYTES = 2 << 30
 
 
 def visible_folders() -> list[str]:
-    """Folders that containers must see wherever they lie: this Python and this program, by each of their names."""
+    """Return folders that containers must see in their original place: this Python and this program, by all names."""
     names = [Path(sys.prefix), Path(sys.base_prefix), FOLDER.parents[2]]
     folders = {str(folder) for name in names for folder in (name, name.resolve())}
     return sorted(folders - {"/", "/usr"})
 
 
 def in_memory() -> str | None:
-    """A place in memory for the files of pods and nodes, thousands of small ones; None where it may not do.
+    """Return a place in memory for the numerous small files of pods and nodes; None if it is not usable.
 
-    Programs must run from there, and a checkpoint burst must fit: containers mostly have 64 MiB of it.
+    Programs must be able to run from there, and a checkpoint burst must fit: containers usually have 64 MiB of it.
     """
     if os.environ.get("TMPDIR") or not os.access(MEMORY, os.W_OK | os.X_OK):
         return None
@@ -337,7 +338,7 @@ def in_memory() -> str | None:
 
 
 def launch(control: int, mode: str, keep: list[str]) -> subprocess.Popen[bytes]:
-    """Start the launcher on its end of the control socket."""
+    """Start the launcher with its end of the control socket."""
     code = CODE.format(path=str(FOLDER.parent), package=FOLDER.name, fd=control, pid=os.getpid(), mode=mode, keep=keep)
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", code], pass_fds=[control], stdin=subprocess.DEVNULL, start_new_session=True
@@ -345,7 +346,7 @@ def launch(control: int, mode: str, keep: list[str]) -> subprocess.Popen[bytes]:
 
 
 async def start(mode: str) -> ProcessNetwork:
-    """Start launcher and agent; `mode` is namespaces or plain.  Unavailable says why the kernel refused."""
+    """Start launcher and agent; `mode` is namespaces or plain. Unavailable explains why the kernel refused."""
     root = os.path.realpath(tempfile.mkdtemp(prefix="seatrial-sim-", dir=in_memory()))  # noqa: ASYNC240 - quick
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_MESSAGE)

@@ -1,4 +1,4 @@
-"""The tree of a process's descendants, and their end."""
+"""The descendants of a process, and their termination."""
 # ruff: noqa: PTH208, PTH123
 # (importing pathlib would double the time in which the agent starts)
 
@@ -11,7 +11,7 @@ import time
 
 
 def processes() -> list[tuple[int, int, int]]:
-    """(pid, parent, session) of every process that can be seen."""
+    """Return (pid, parent, session) of every visible process."""
     running = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{entry}/stat") as file:
@@ -21,14 +21,14 @@ def processes() -> list[tuple[int, int, int]]:
 
 
 def resident(pid: int) -> int:
-    """Resident bytes of a process; 0 once it is gone."""
+    """Return the resident bytes of a process; 0 after its end."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 
 def kill_descendants() -> None:
-    """Kill all descendants of this process, again until none is left: they may be forking."""
+    """Kill all descendants of this process, repeatedly until there are none: they may be forking."""
     while True:
         family = {os.getpid()}
         table = processes()
@@ -46,4 +46,4 @@ def kill_descendants() -> None:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        time.sleep(0.001)  # ends when none is left: SIGKILL cannot be refused
+        time.sleep(0.001)  # ends when there are none: SIGKILL cannot be blocked

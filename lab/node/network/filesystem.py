@@ -1,9 +1,9 @@
 """The mounts of a container.
 
-The host's root with private mounts over it: nothing is ever created on the host's file systems.  The agent lays
-one overlay over every directory of the root (what a container writes there goes with the cluster); a container
-adds its own /dev, /proc, /sys, /tmp, /run and volumes. A directory that belongs to another user of the host cannot be
-written even there, since a user namespace maps one user only: where it needs a mount point, it is covered first.
+The host's root with private mounts over it: nothing is ever created on the host's file systems. The agent mounts one
+overlay over every directory of the root, whose content is removed together with the cluster. A container adds its own
+/dev, /proc, /sys, /tmp, /run and volumes. A directory that belongs to another user of the host cannot be written even
+there, since a user namespace maps one user only: if it needs a mount point, it is covered first.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH103, PTH112, PTH114, PTH115, PTH116, PTH120, PTH123, PTH207, PTH211
@@ -22,16 +22,16 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 KERNEL = ("dev", "proc", "sys")
 EMPTY = {"/tmp": "mode=1777", "/run": "mode=755"}  # noqa: S108 - mount points: what the host has there is hidden
 Mount = dict[str, Any]
-"""{source, target, readonly?} binds a path, {tmpfs: bytes, target} is a fresh file system in memory."""
+"""{source, target, readonly?} binds a path, {tmpfs: bytes, target} is a new file system in memory."""
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or below it."""
+    """Return whether `path` is `folder` or below it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def bind_entry(source: str, target: str) -> None:
-    """Show a file, a directory or a symbolic link at a second place."""
+    """Bind a file, a directory or a symbolic link to a second place."""
     if os.path.islink(source):
         os.symlink(os.readlink(source), target)
         return
@@ -45,8 +45,8 @@ def bind_entry(source: str, target: str) -> None:
 def private_root(keep: list[str]) -> list[str]:
     """Make a small tmpfs the root, with every directory of the host's root under a private overlay.
 
-    `keep`: folders that stay reachable as /.keep/<number>, the first of them without an overlay.  Answers the
-    directories that had to be bound as they are: they hold other mounts, which an overlay would hide, or refused one.
+    `keep`: folders that stay reachable as /.keep/<number>, the first of them without an overlay. Return the directories
+    that had to be bound without one: they contain mounts, which an overlay would hide, or the kernel refused it.
     """
     mount(None, "/", None, REC | PRIVATE)
     with open("/proc/self/mountinfo") as file:
@@ -82,14 +82,14 @@ def private_root(keep: list[str]) -> list[str]:
 
 
 def _holds(folder: str, mounted: list[str]) -> bool:
-    """Whether anything is mounted below a directory."""
+    """Return whether anything is mounted below a directory."""
     return any(is_below(point, folder) and point != folder for point in mounted)
 
 
 def _overlay(lower: str, target: str, layers: str) -> bool:
-    """Lay an overlay; False where it is refused: a kernel before 5.11, a third one on top of each other.
+    """Mount an overlay; False if the kernel refuses it: before 5.11, or as a third one on top of each other.
 
-    Or of a folder that this user may not list: whatever the overlay's mode is, nothing can be looked up in it.
+    Also False for a folder that this user may not list: whatever the overlay's mode is, lookups in it fail.
     """
     if not os.access(lower, os.R_OK | os.X_OK):
         return False
@@ -97,7 +97,7 @@ def _overlay(lower: str, target: str, layers: str) -> bool:
     for folder in (upper, work, target):
         os.makedirs(folder, exist_ok=True)
     os.chmod(upper, os.stat(lower).st_mode & 0o7777)
-    for sign in "\\", ":", ",":  # signs of the options themselves (Documentation/filesystems/overlayfs.rst)
+    for sign in "\\", ":", ",":  # separators in mount options (Documentation/filesystems/overlayfs.rst)
         lower = lower.replace(sign, "\\" + sign)
     options = f"lowerdir={lower},upperdir={upper},workdir={work},userxattr"
     try:
@@ -108,7 +108,7 @@ def _overlay(lower: str, target: str, layers: str) -> bool:
 
 
 def agent_path(path: str, keep: list[str]) -> str:
-    """Where the agent reaches a path of the host."""
+    """Return the agent's path of a path on the host."""
     for number in sorted(range(len(keep)), key=lambda number: -len(keep[number])):
         if is_below(path, keep[number]):
             return f"/.keep/{number}{path[len(keep[number].rstrip('/')) :]}"
@@ -116,21 +116,22 @@ def agent_path(path: str, keep: list[str]) -> str:
 
 
 class View:
-    """One container's file systems, built in a mount namespace of its own below the agent's root."""
+    """One container's file systems, built in its own mount namespace below the agent's root."""
 
     def __init__(self, keep: list[str], bound: list[str]) -> None:
         self.keep = keep
         self.hosts = dict.fromkeys(bound, True) | dict.fromkeys((*EMPTY, "/dev"), False)
-        """Whether a directory is the host's: nothing may be created in it; else it goes with the cluster."""
+        """Whether a directory is the host's: nothing may be created in it. Others are removed together with the
+        cluster."""
 
     def build(self, mounts: list[Mount], cwd: str) -> None:
-        """Mount everything; the order is by depth, so that volumes may lie in volumes.
+        """Mount everything, ordered by depth, so that volumes may be inside volumes.
 
-        This Python and this program are mounted as well: whatever lies over them, pods find them where they are.
+        This Python and this program are mounted as well, so that pods find them even below other mounts.
         """
         kept = [{"source": path, "target": path} for path in self.keep[1:]]  # the first is the kubelet's own
         resolved = [dict(m, target=os.path.realpath(m["target"])) for m in (*kept, *mounts)]
-        for number, m in enumerate(resolved, 1):  # opened first: later mounts may hide the path
+        for number, m in enumerate(resolved, 1):  # opened first, since later mounts may hide the path
             if "source" in m:
                 source = f"/.keep/{number}" if number <= len(kept) else agent_path(m["source"], self.keep)
                 m["readonly"] = m.get("readonly") or (number <= len(kept) and source in self.hosts)
@@ -163,7 +164,7 @@ class View:
             mount(None, target, None, REMOUNT | BIND | RDONLY | held)
 
     def _make_point(self, target: str, is_dir: bool) -> None:
-        """Make a mount point that does not exist: privately where we must not or cannot write the directory."""
+        """Create a missing mount point, in a private layer if the directory must not or cannot be written."""
         parent = os.path.dirname(target)
         while not os.path.isdir(parent):
             parent = os.path.dirname(parent)
@@ -179,9 +180,10 @@ class View:
         return self.hosts.get(folder, False)
 
     def _cover(self, folder: str) -> None:
-        """Put a directory of ours over one that stays visible: an overlay, or a tmpfs with all its entries bound.
+        """Cover a directory that stays visible: by an overlay, or by a tmpfs with all its entries bound.
 
-        The kernel's directories and those that hold mounts take no overlay. What cannot be listed is empty then.
+        The kernel's directories and those that contain mounts allow no overlay. A directory that cannot be listed is
+        empty then.
         """
         hosts, stage = self._is_hosts(folder), f"/.pod/cover{len(self.hosts)}"
         if hosts or any(is_below(place, folder) for place in self.hosts) or not _overlay(folder, folder, stage):
@@ -202,6 +204,6 @@ def _devices() -> None:
         os.symlink("/proc/self/fd" + target, "/.pod/dev/" + name)
     os.mkdir("/.pod/dev/pts")
     os.symlink("pts/ptmx", "/.pod/dev/ptmx")
-    with contextlib.suppress(OSError):  # no terminals then; nothing here needs one
+    with contextlib.suppress(OSError):  # without terminals, which are not needed here
         mount("devpts", "/.pod/dev/pts", "devpts", NOSUID | NOEXEC, "newinstance,ptmxmode=0666,mode=620")
     mount("/.pod/dev", "/dev", None, BIND | REC)

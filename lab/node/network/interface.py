@@ -1,7 +1,7 @@
 """The interface of a pod network.
 
-`Network` is the seam: namespaces where the kernel grants them, plain processes where it does not; `lost` says in
-words what the present one cannot do.
+`Network` is implemented by namespaces if the kernel allows them, else by plain processes; `lost` lists the features
+that the current one lacks.
 
     NetworkError
     ├── Unavailable    this machine does not let this user build it; the text names step, error and sysctl
@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-if TYPE_CHECKING:  # the agent imports this too and must start fast
+if TYPE_CHECKING:  # the agent also imports this module and must start fast
     import asyncio
     import socket as sockets
 
 TCP = 6
 RULES = "rules.json"
-"""Below a plain network's root: the network rules that its Python programs follow."""
+"""The file below a plain network's root with the network rules for its Python programs."""
 
 DEFAULT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31})
-"""Capabilities that containerd leaves a container by default (numbers of <linux/capability.h>)."""
+"""Default capabilities of a container in containerd (numbers of <linux/capability.h>)."""
 
 
 class NetworkError(RuntimeError):
@@ -33,7 +33,7 @@ class Unavailable(NetworkError):  # noqa: N818 - the state that it reports
 
 
 class StartError(NetworkError):
-    """A command never ran: .stage is one of namespaces, mounts, cwd, limits, user, exec, or the order's name."""
+    """A command that never ran: .stage is one of namespaces, mounts, cwd, limits, user, exec, or the request's name."""
 
     def __init__(self, reply: dict[str, Any]) -> None:
         super().__init__(f"{reply['stage']}: {reply['error']}")
@@ -46,14 +46,14 @@ class Process(Protocol):
 
     pid: int
     exited: asyncio.Future[int]
-    """The exit code, negative for a signal."""
+    """Return the exit code, negative for a signal."""
 
     def signal(self, number: int) -> None:
-        """Send a signal; nothing happens once it has ended."""
+        """Send a signal; nothing happens after its end."""
 
 
 class Sandbox(Protocol):
-    """What the containers of a pod share."""
+    """The shared parts of a pod's containers."""
 
     ip: str
 
@@ -70,7 +70,7 @@ class Sandbox(Protocol):
         capabilities: frozenset[int] = DEFAULT_CAPABILITIES,
         no_new_privileges: bool = False,
     ) -> Process:
-        """Start a container; StartError when its command never ran.  `stdio`: output, errors, and maybe input."""
+        """Start a container; StartError if its command never ran. `stdio`: output, errors, and optionally input."""
 
     async def execute(
         self,
@@ -84,41 +84,41 @@ class Sandbox(Protocol):
         gid: int | None = None,
         terminal: bool = False,
     ) -> Process:
-        """Run one more command in a running container; `terminal`: its input is one, and controls it."""
+        """Run an additional command in a running container; `terminal`: its input is a terminal, which controls it."""
 
     def remove(self) -> None:
-        """Let address and namespaces go."""
+        """Release address and namespaces."""
 
 
 class Network(Protocol):
     """The pod network of a whole cluster."""
 
     mode: str
-    """namespaces | shared | plain."""
+    """The mode: namespaces | shared | plain."""
     lost: tuple[str, ...]
     root: str
-    """The folder for volumes and logs; it goes with the network, however this process ends."""
+    """The folder for volumes and logs; it is removed with the network, however this process ends."""
     services: dict[str, list[Any]]
-    """In a plain network: "address:port" of the cluster -> where it really is."""
+    """In a plain network: "address:port" of the cluster -> its real address and port."""
 
     async def sandbox(
         self, ip: str, hostname: str, tmpfs: dict[str, int] | None = None, wires: dict[str, Any] | None = None
     ) -> Sandbox:
-        """Make a pod's sandbox; `tmpfs`: folders below `root` that get a file system in memory of so many bytes.
+        """Create a pod's sandbox; `tmpfs`: folders below `root` -> size in bytes of their file system in memory.
 
-        `wires`: the properties of its cables. mtu of the pod's own; hole: larger packets are dropped on the way out;
-        path_mtu: what is larger is refused on its way in; mbit_s; more: further interfaces (name, address, mtu). Only
-        pods with a network of their own have any of it.
+        `wires`: the properties of its veth pair. mtu: of the pod's own interface; hole: larger packets are dropped on
+        the way out; path_mtu: larger packets are rejected on the way in; mbit_s; more: additional interfaces (name,
+        address, mtu). They apply only to pods with their own network.
         """
 
     def pod_address(self, node: int, number: int) -> str:
-        """The address of a node's n-th pod."""
+        """Return the address of a node's n-th pod."""
 
     async def socket(self, kind: str = "tcp", bind: tuple[str, int] | None = None) -> sockets.socket:
-        """A socket of the inside network for use out here: tcp with `bind` listens, without it can connect."""
+        """Return a socket of the inside network for use outside: tcp with `bind` listens, without it can connect."""
 
     async def memory(self, process: Process) -> int:
-        """Resident bytes of a container."""
+        """Return the resident bytes of a container."""
 
     async def rule(
         self,

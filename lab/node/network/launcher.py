@@ -1,7 +1,7 @@
-"""Starts the agent, and sees to it that nothing outlives the cluster.
+"""The launcher, which starts the agent and ensures that nothing outlives the cluster.
 
-The launcher stays outside.  It ends everything as soon as the process that asked for the cluster is gone, and removes
-the cluster's folder.
+The launcher stays outside. It ends everything when the process that requested the cluster has ended, and removes the
+cluster's folder.
 """
 # ruff: noqa: PTH123
 # (importing pathlib would double the time in which the agent starts)
@@ -36,7 +36,7 @@ from .syscalls import (
 
 
 def _serve(control: socket.socket, keep: list[str], mode: str) -> None:
-    """In the child: build the world and serve; say at which step it failed."""
+    """Build the namespaces and serve, in the child; report the step that failed."""
     step = "root file system"
     try:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -79,7 +79,7 @@ def _unshare(control: socket.socket) -> None:
 
 
 def main(control_fd: int, parent: int, mode: str, keep: list[str]) -> None:
-    """The launcher: fork the agent, wait until it or the outside process ends, take both and the folder away.
+    """Fork the agent, wait until it or the outside process ends, then end the agent and remove the folder.
 
     `keep[0]` is the kubelet's folder; it is removed at the end, however the outside process ended.
     """
@@ -91,7 +91,7 @@ def main(control_fd: int, parent: int, mode: str, keep: list[str]) -> None:
         return
     for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
         signal.signal(number, signal.SIG_IGN)  # the outside process decides when the cluster ends
-    reaper = os.fork()  # the remover of the folder stays outside the namespaces
+    reaper = os.fork()  # the process that removes the folder stays outside the namespaces
     if reaper:
         control.close()
         select.select([outside, os.pidfd_open(reaper)], [], [])
@@ -112,8 +112,8 @@ def main(control_fd: int, parent: int, mode: str, keep: list[str]) -> None:
     agent = os.pidfd_open(pid)
     select.select([outside, agent], [], [])
     if mode == "plain":
-        select.select([agent], [], [], 5)  # it ends its descendants first
-    os.kill(pid, signal.SIGKILL)  # by pidfd, not PDEATHSIG: that one fires when the starting *thread* ends
+        select.select([agent], [], [], 5)  # the agent ends its descendants first
+    os.kill(pid, signal.SIGKILL)  # by pidfd, not PDEATHSIG, which is sent when the starting *thread* ends
     os.waitpid(pid, 0)
     if mode == "plain":
         kill_descendants()

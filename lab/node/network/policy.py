@@ -1,10 +1,9 @@
 """NetworkPolicies as routing rules.
 
-Rules are stateless and look at addresses and ports.  A denied pod loses packets to its ports below the ephemeral
-ones, and what comes from an ephemeral port to an ephemeral one: so programs that listen on a port that the kernel
-picked cannot be reached either.  The answers to connections that it opened itself come from a fixed port and arrive;
-only if it dialled a peer's ephemeral port are they lost as well.  That is ingress only: egress policies are kept
-as objects and not enforced.
+Rules are stateless and match addresses and ports. A denied pod loses packets to its ports below the ephemeral ones, and
+packets from an ephemeral port to an ephemeral one: so programs that listen on a port that the kernel picked cannot be
+reached either. Responses to connections that the pod opened come from a fixed port and arrive; only responses from a
+peer's ephemeral port are lost as well. That is ingress only: egress policies are stored as objects and not enforced.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 ALLOW_AT, DENY_AT = 10, 20
-"""Priorities of the rules: what a policy allows is looked at before what it denies."""
+"""Priorities of the rules: rules that allow come before rules that deny."""
 LAST_FIXED_PORT = 32767
-"""Linux' ephemeral ports begin at 32768 (net.ipv4.ip_local_port_range)."""
+"""The last port below Linux' ephemeral ones (net.ipv4.ip_local_port_range)."""
 MAX_PORT = 65534
-"""The kernel takes no range that ends at 65535 (fib_rule_port_range_valid)."""
+"""The last port in a range: the kernel accepts no range that ends at 65535 (fib_rule_port_range_valid)."""
 UDP = 17
 POLICIES = "networkpolicies.networking.k8s.io"
 
 
 class Objects(Protocol):
-    """What this module reads of the store."""
+    """The store as this module uses it."""
 
     def list(self, key: str, ns: str | None = None, selector: Any = "") -> list[Object]:
         """Return objects."""
@@ -55,7 +54,7 @@ class Rule(NamedTuple):
 
 
 def _peers(store: Objects, policy: Object, source: Object) -> list[Object]:
-    """The pods that an ingress peer means; address blocks are not pods and match nothing here."""
+    """Return the pods that an ingress peer selects; address blocks match no pods."""
     if "podSelector" not in source and "namespaceSelector" not in source:
         return []
     spaces = [policy["metadata"]["namespace"]]
@@ -65,7 +64,7 @@ def _peers(store: Objects, policy: Object, source: Object) -> list[Object]:
 
 
 def _ranges(rule: Object, pod: Object) -> list[tuple[tuple[int, int], int]]:
-    """((first, last), protocol) of an ingress rule's ports; no ports means all."""
+    """Return ((first, last), protocol) of an ingress rule's ports; no ports means all."""
     if not rule.get("ports"):
         return [((1, MAX_PORT), TCP), ((1, MAX_PORT), UDP)]
     ranges = []
@@ -81,7 +80,7 @@ def _ranges(rule: Object, pod: Object) -> list[tuple[tuple[int, int], int]]:
 
 
 def rules(store: Objects) -> set[Rule]:
-    """The rules that all policies amount to now."""
+    """Return the rules for all current policies."""
     result: set[Rule] = set()
     for policy in store.list(POLICIES):
         spec = policy["spec"]
@@ -128,28 +127,28 @@ def _allowed(store: Objects, policy: Object, rule: Object, pod: Object, address:
 
 
 class PolicyController:
-    """Keeps the network's rules as the policies want them."""
+    """The controller that keeps the network's rules in line with the policies."""
 
     def __init__(self, store: Objects, network: Network) -> None:
         self._store, self._network = store, network
         self._active: set[Rule] = set()
-        self._early: set[Rule] = set()  # of pods without an address in the store yet
+        self._early: set[Rule] = set()  # for pods without an address in the store yet
         self._ends: list[Callable[[], None]] = []
         self._due = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Watch policies and what they select."""
+        """Watch policies and the objects that they select."""
         self._ends = [self._store.subscribe(key, self._changed) for key in (POLICIES, "pods", "namespaces")]
         self._changed("", {}, None)
 
     def close(self) -> None:
-        """Stop; the rules go with the network."""
+        """Stop; the rules are removed with the network."""
         for end in self._ends:
             end()
 
     async def isolate(self, pod: Object, address: str) -> None:
-        """Deny the ports of a pod that a policy selects, before its first process runs; what is allowed follows."""
+        """Deny the ports of a selected pod before its first process runs; allowed ports follow."""
         if pod["spec"].get("hostNetwork") or not any(_selects(p, pod, self._store) for p in self._store.list(POLICIES)):
             return
         early = _denied(address) - self._active
@@ -178,7 +177,7 @@ class PolicyController:
 
     async def _send(self, changes: list[tuple[bool, Rule]]) -> None:
         for add, rule in changes:
-            with contextlib.suppress(StartError):  # refused, or the network has ended: the others still count
+            with contextlib.suppress(StartError):  # refused, or the network has ended: the other rules still apply
                 await self._network.rule(
                     add,
                     rule.priority,
@@ -192,5 +191,5 @@ class PolicyController:
 
 
 def _matters(obj: Object) -> tuple[Any, ...]:
-    """What of a pod, a namespace or a policy decides about rules."""
+    """Return the parts of a pod, a namespace or a policy that affect rules."""
     return (obj["metadata"].get("labels"), (obj.get("status") or {}).get("podIP"), obj.get("spec"))

@@ -1,7 +1,7 @@
-"""How a forked child of the agent becomes the command of a container.
+"""The steps from a forked child of the agent to the command of a container.
 
-What goes wrong before the command runs is written to a status pipe as {stage, errno, error}; a successful exec
-closes the pipe, which is how the agent knows that the container has started.
+An error before the command runs is written to a status pipe as {stage, errno, error}; a successful exec closes the
+pipe, so the agent knows that the container has started.
 """
 
 # ruff: noqa: PTH112, PTH123
@@ -23,7 +23,7 @@ LAST_CAPABILITY = 63
 
 
 class Child:
-    """The steps of a child between fork and exec; `stage` names the one that is under way."""
+    """The steps of a child between fork and exec; `stage` names the current one."""
 
     def __init__(self, spec: dict[str, Any], stdio: list[int], status: int) -> None:
         self.spec, self.stdio, self.status = spec, stdio, status
@@ -42,7 +42,7 @@ class Child:
         call("setns", container, NEWNS | NEWUTS | NEWIPC | NEWNET)
 
     def run(self, contained: bool) -> NoReturn:
-        """Set folder, descriptors, user and rights, then exec the command."""
+        """Set folder, descriptors, user and permissions, then exec the command."""
         self.stage = "cwd"
         if contained or os.path.isdir(self.spec["cwd"]):
             os.chdir(self.spec["cwd"])
@@ -66,7 +66,7 @@ class Child:
         os.execvpe(argv[0], argv, env)  # noqa: S606 - the pod's own command
 
     def _restrict(self) -> None:
-        """Drop capabilities that the container does not keep; who has none has nothing to drop."""
+        """Drop capabilities that the container does not keep; without any capability there is nothing to drop."""
         capabilities = set(self.spec["capabilities"])
         for capability in range(LAST_CAPABILITY + 1):
             if capability not in capabilities:
@@ -75,7 +75,7 @@ class Child:
             prctl(PR_SET_NO_NEW_PRIVS, 1)
 
     def _be_user(self) -> None:
-        """A user other than root is one of a nested namespace."""
+        """Switch to a user other than root, in a nested namespace."""
         uid, gid = self.spec.get("uid") or 0, self.spec.get("gid") or 0
         if uid or gid:
             call("unshare", NEWUSER)
@@ -84,13 +84,13 @@ class Child:
                     file.write(text)
 
     def fail(self, error: BaseException) -> None:
-        """Tell the agent what went wrong."""
+        """Report an error to the agent."""
         report = {"stage": self.stage, "errno": getattr(error, "errno", None), "error": str(error)}
         os.write(self.status, json.dumps(report).encode())
 
 
 def fresh_process() -> None:
-    """Undo what Python and the agent changed for themselves: signal handling and the session."""
+    """Undo changes by Python and the agent: signal handling and the session."""
     for number in signal.SIGPIPE, signal.SIGXFSZ:
         signal.signal(number, signal.SIG_DFL)
     os.setsid()

@@ -1,6 +1,6 @@
-"""System calls that build a container and that Python has no wrappers for.
+"""System calls for building a container that Python has no wrappers for.
 
-Only what the kernel offers to a user without rights inside a user namespace of their own (namespaces(7),
+Only calls that the kernel allows an unprivileged user inside their own user namespace (namespaces(7),
 user_namespaces(7)); numbers are those of <sched.h>, <sys/mount.h> and <linux/prctl.h>, equal on all 64-bit Linux.
 """
 
@@ -22,7 +22,7 @@ libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes
 
 
 def call(name: str, *args: str | bytes | int | None) -> None:
-    """Call a C library function that answers -1 on failure; raise OSError naming the call and its paths."""
+    """Call a C library function that returns -1 on failure; raise OSError naming the call and its paths."""
     native = [os.fsencode(arg) if isinstance(arg, str) else arg for arg in args]
     if getattr(libc, name)(*native) < 0:
         number = ctypes.get_errno()
@@ -36,7 +36,7 @@ def mount(source: str | None, target: str, fstype: str | None = None, flags: int
 
 
 def mount_fresh(fstype: str, target: str, flags: int = 0) -> None:
-    """Mount a kernel file system anew; where a container's masked /proc forbids it, the old one stays."""
+    """Mount a new kernel file system; if a container's masked /proc forbids it, the old one stays."""
     try:
         mount(fstype, target, fstype, flags | NOSUID | NODEV | NOEXEC)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Kueue: jobs that name a queue wait suspended until they fit as a whole."""
+"""Kueue: jobs that name a queue stay suspended until all of their pods fit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["KueueController", "Webhook", "start"]
 
 
 def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Controller, ...]:
-    """Return Kueue's controllers, and let its webhook answer."""
+    """Return Kueue's controllers, and register its webhook."""
     del world
     store.webhooks.append(Webhook(store))
     return (KueueController(store, given),)

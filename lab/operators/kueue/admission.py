@@ -1,7 +1,7 @@
-"""Admission of workloads: a pass over the queues, whole ones only, in order of priority and age.
+"""Admission of workloads: a pass over the queues in order of priority and age, for whole workloads only.
 
-StrictFIFO waits for the first in line, BestEffortFIFO tries the next (pkg/queue, pkg/scheduler). A workload that needs
-room which others hold may have them evicted, where its ClusterQueue's preemption policy says so.
+StrictFIFO waits for the first in line, BestEffortFIFO tries the next (pkg/queue, pkg/scheduler). A workload may preempt
+others to get their quota, if its ClusterQueue's preemption policy allows it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WATCHED = (KEY, queues.CLUSTER, queues.LOCAL, queues.FLAVORS, queues.CHECKS)
 
 
 class Admission:
-    """Looks at everything after each change; a pass is one step, therefore two workloads never share quota."""
+    """The admission loop: a pass over all queues after each change, in one step, so that no quota is given twice."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class Admission:
 
     def _soon(self, *_: object) -> None:
         if not self._due:
-            with contextlib.suppress(RuntimeError):  # no loop yet: the first change after the start will do
+            with contextlib.suppress(RuntimeError):  # no loop yet: the first change after the start triggers it
                 asyncio.get_running_loop().call_soon(self._pass)
                 self._due = True
 
@@ -80,10 +80,10 @@ class Admission:
             self._line(queue, sorted(lines[queue], key=self.fit.order))
         queues.show_counts(store)
 
-    # -- where a workload waits
+    # -- the queue of a workload
 
     def _place(self, workload: Object) -> str:
-        """The ClusterQueue in which it waits; empty where it cannot, and its conditions say why."""
+        """Return the ClusterQueue of a workload; '' without one, with the reason in its conditions."""
         store, name = self._store, str(workload["spec"].get("queueName", ""))
         if not workload["spec"].get("active", True):
             if workloads.is_reserved(workload) and not holds(workload, "Evicted"):
@@ -116,7 +116,7 @@ class Admission:
         return "" if why else cluster
 
     def _drain(self, workload: Object, local: Object | None, cluster: Object | None) -> None:
-        """HoldAndDrain also stops what runs."""
+        """Evict admitted workloads of a queue with HoldAndDrain."""
         for queue, reason, what in (
             (local, "LocalQueueStopped", "LocalQueue"),
             (cluster, "ClusterQueueStopped", "ClusterQueue"),
@@ -127,7 +127,7 @@ class Admission:
                 return
 
     def _backs_off(self, workload: Object) -> bool:
-        """Tell whether it waits for its next turn; comes back when that is over."""
+        """Return whether a workload waits for its requeue time; a timer triggers the next pass."""
         state = (workload.get("status") or {}).get("requeueState") or {}
         left = epoch(state["requeueAt"]) - self._store.clock() if state.get("requeueAt") else 0.0
         if left <= 0:
@@ -204,7 +204,7 @@ class Admission:
             )
 
     def _check(self, workload: Object) -> None:
-        """Admit what waited for admission checks only."""
+        """Admit a workload that waited for admission checks only."""
         checks = (workload.get("status") or {}).get("admissionChecks") or []
         if workloads.is_admitted(workload) or holds(workload, "Evicted") or not checks:
             return
@@ -213,7 +213,7 @@ class Admission:
         elif any(check["state"] == "Rejected" for check in checks):
             self.evict(workload, "AdmissionCheck", "At least one admission check is false")
 
-    # -- refusing, evicting
+    # -- rejecting, evicting
 
     def _refuse(self, workload: Object, reason: str, message: str) -> None:
         before = find(workload, "QuotaReserved") or {}
@@ -224,9 +224,9 @@ class Admission:
             self._event(workload, "Warning", "Pending", message[:1024])
 
     def evict(self, workload: Object, reason: str, message: str) -> None:
-        """Ask a workload's job to stop.
+        """Evict a workload, so that its job is suspended.
 
-        One with pods that did not start waits longer each time before its next turn.
+        A workload whose pods did not start has a longer back-off after each eviction.
         """
 
         def change(w: Object) -> None:
@@ -252,7 +252,7 @@ class Admission:
         self.evict(victim, "Preempted", message)
         self._event(victim, "Normal", "Preempted", message)
 
-    # -- small things
+    # -- helpers
 
     def _change(self, workload: Object, change: Callable[[Object], object]) -> None:
         meta = workload["metadata"]
@@ -263,5 +263,5 @@ class Admission:
 
 
 def _path(queue: Object) -> str:
-    """A ClusterQueue below its cohort, as Kueue writes it (buildCQPath of pkg/scheduler/preemption)."""
+    """Format a ClusterQueue below its cohort, as Kueue does (buildCQPath of pkg/scheduler/preemption)."""
     return "/".join(["", *filter(None, [cohort_of(queue)]), queue["metadata"]["name"]])

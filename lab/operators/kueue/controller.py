@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 FLAVORS = "resourceflavors.kueue.x-k8s.io"
-#: pkg/controller/jobframework: the name under which each kind's reconciler records its events.
+# pkg/controller/jobframework: the component name in the events of each kind's reconciler.
 COMPONENTS = {
     "jobs.batch": "batch/job-kueue-controller",
     "jobsets.jobset.x-k8s.io": "jobset.x-k8s.io/jobset-kueue-controller",
@@ -38,7 +38,7 @@ COMPONENTS = {
 
 
 class KueueController:
-    """Keeps Workloads of jobs; `Admission` decides about them."""
+    """The controller of the Workloads of jobs; `Admission` decides about them."""
 
     def __init__(self, store: Store, options: Mapping[str, Any]) -> None:
         self.store = store
@@ -80,7 +80,7 @@ class KueueController:
                 self._release(workload)
 
     def _sync(self, kind: Integration, key: Key) -> float | None:
-        """Bring one job and its Workload together; seconds until the next look."""
+        """Reconcile one job and its Workload; return the seconds until the next time."""
         job = self.store.get(kind.key, *key)
         if job is not None and job["metadata"].get("deletionTimestamp"):  # a foreground deletion waits for the Workload
             workload = next((w for w in self.store.list(KEY, key[0]) if is_of(job, w)), None)
@@ -106,7 +106,7 @@ class KueueController:
         return self._follow(kind, job, workload, pod_sets)
 
     def _follow(self, kind: Integration, job: Object, workload: Object, pod_sets: list[PodSet]) -> float | None:
-        """Start or stop the job as its Workload says."""
+        """Start or stop the job according to its Workload."""
         if holds(workload, "Evicted") and workloads.is_reserved(workload):
             self._evicted(kind, job, workload)
         elif not kind.is_suspended(job):
@@ -120,21 +120,21 @@ class KueueController:
             self._agree(kind, job, workload, pod_sets)
         return None
 
-    # -- a workload's life
+    # -- the life of a Workload
 
     def _create(self, kind: Integration, job: Object, pod_sets: list[PodSet]) -> None:
         meta, served = job["metadata"], self.store.kind(kind.key)
         if not kind.is_suspended(job):
             self._stop(kind, job, None, "Missing Workload; unable to restore pod templates")
         made = workloads.new(self.store, served, job, pod_sets)
-        with contextlib.suppress(ApiError):  # the old one of that name is still going
+        with contextlib.suppress(ApiError):  # the old Workload of that name is still terminating
             self.store.create(KEY, made, meta["namespace"])
             self._event(
                 kind, job, "CreatedWorkload", f"Created Workload: {meta['namespace']}/{made['metadata']['name']}"
             )
 
     def _agree(self, kind: Integration, job: Object, workload: Object, pod_sets: list[PodSet]) -> None:
-        """Let a waiting Workload follow what was changed in its job."""
+        """Update a pending Workload after a change of its job."""
         spec = workload["spec"]
         desired = workloads.described(pod_sets)
         if spec.get("queueName") != queue_of(job) or spec["podSets"] != desired:
@@ -148,7 +148,7 @@ class KueueController:
             )
 
     def _run(self, kind: Integration, job: Object, workload: Object) -> None:
-        """Resume the job, on the nodes of its flavors."""
+        """Resume the job on the nodes of its flavors."""
         admission = workload["status"]["admission"]
         infos = {each["name"]: self._info(workload, each) for each in admission["podSetAssignments"]}
 
@@ -175,7 +175,7 @@ class KueueController:
         }
 
     def _stop(self, kind: Integration, job: Object, workload: Object | None, why: str) -> None:
-        """Suspend a job that runs and give it its templates back."""
+        """Suspend a running job and restore its templates."""
         if kind.is_suspended(job):
             return
         original = {each["name"]: each["template"] for each in workload["spec"]["podSets"]} if workload else {}
@@ -191,7 +191,7 @@ class KueueController:
         held = find(workload, "Evicted") or {}
         self._stop(kind, job, workload, held["message"])
         if kind.active(job):
-            return  # the quota is theirs until the last pod is gone
+            return  # the quota stays in use until the last pod has ended
 
         def change(w: Object) -> None:
             now, active = self.store.now(), w["spec"].get("active", True)
@@ -215,7 +215,7 @@ class KueueController:
             self._release(workload)
 
     def _release(self, workload: Object) -> None:
-        """Take Kueue's finalizer away."""
+        """Remove Kueue's finalizer."""
 
         def change(w: Object) -> None:
             left = [f for f in w["metadata"].get("finalizers") or [] if f != IN_USE]
@@ -226,7 +226,7 @@ class KueueController:
         self.change(workload, change)
 
     def _pods_ready(self, kind: Integration, job: Object, workload: Object) -> float | None:
-        """With waitForPodsReady: say whether all pods run, and evict what takes too long."""
+        """With waitForPodsReady: set the condition PodsReady, and evict a workload after its timeout."""
         if self.wait_for_pods_s is None:
             return None
         ready, now = kind.ready(job), self.store.clock()
@@ -245,7 +245,7 @@ class KueueController:
         self._admission.evict(workload, "PodsReadyTimeout", f"Exceeded the PodsReady timeout {where}")
         return None
 
-    # -- small things
+    # -- helpers
 
     def change(self, workload: Object, change: Callable[[Object], object], subresource: str | None = None) -> None:
         """Edit a Workload."""

@@ -1,4 +1,4 @@
-"""Whether a workload fits: what each ClusterQueue has given away, and in which order workloads wait."""
+"""Whether a workload fits: the quota in use of each ClusterQueue, and the order of pending workloads."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Object = dict[str, Any]
 
 
 class Fit:
-    """What admission and preemption ask of the workloads that are there."""
+    """Queries about existing workloads, for admission and preemption."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._arrivals: dict[str, int] = {}
 
     def arrived(self, _: str, workload: Object, __: Object | None) -> None:
-        """Remember the order of arrival."""
+        """Record the order of arrival."""
         self._arrivals.setdefault(workload["metadata"]["uid"], len(self._arrivals))
 
     def order(self, workload: Object) -> tuple[int, float, int]:
-        """Kueue's order: priority, then how long it has waited (from its eviction, if there was one), then arrival."""
+        """Return Kueue's sort key: priority, waiting time (since its eviction, if any), arrival."""
         since = epoch(workload["metadata"]["creationTimestamp"])
         if holds(workload, "Evicted"):
             since = max(since, self.since(workload, "Evicted"))
@@ -37,18 +37,18 @@ class Fit:
         return -int(workload["spec"].get("priority") or 0), since, arrival
 
     def since(self, workload: Object, kind: str) -> float:
-        """The time of a condition's last transition."""
+        """Return the time of a condition's last transition."""
         condition = find(workload, kind)
         return epoch(condition["lastTransitionTime"]) if condition else self._store.clock()
 
     def assign(self, queue: Object, workload: Object, without: frozenset[str] = frozenset()) -> Assignment:
-        """Look for flavors for a workload, as if some others were gone."""
+        """Assign flavors to a workload, as if some other workloads did not exist."""
         share, peers = self._shares(queue, without)
         flavors = {each["metadata"]["name"]: each for each in self._store.list(queues.FLAVORS)}
         return assign(workload["spec"]["podSets"], queue, share, peers, flavors)
 
     def _shares(self, queue: Object, without: frozenset[str] = frozenset()) -> tuple[Share, list[Share]]:
-        """What the queue has, and what the others of its cohort have; some workloads counted as gone."""
+        """Return the share of the queue, and those of its cohort's other queues, without some workloads."""
         cohort, used = cohort_of(queue), self.usage(without)
         peers = [
             Share.of(each, used.get(each["metadata"]["name"], {}))
@@ -58,7 +58,7 @@ class Fit:
         return Share.of(queue, used.get(queue["metadata"]["name"], {})), peers
 
     def usage(self, without: frozenset[str] = frozenset()) -> dict[str, Quotas]:
-        """What each ClusterQueue has given away."""
+        """Return the quota in use of each ClusterQueue."""
         by_queue: dict[str, Quotas] = {}
         for workload in self._store.list(KEY):
             if (

@@ -1,4 +1,4 @@
-"""The kinds of job that Kueue knows: where each is suspended, what its pods are, when it has started or ended.
+"""The kinds of job that Kueue supports: the field that suspends them, their pod sets, and their start and end.
 
 One `Integration` per kind, as Kueue has one package per kind (pkg/controller/jobs); names of pod sets are Kueue's.
 """
@@ -23,12 +23,12 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
 PODSET = "kueue.x-k8s.io/podset"
 MANAGER = "kueue.x-k8s.io/manager"
-"""By this name Kueue owns its patch of a TrainJob (kubeflow/trainer, RuntimePatch.Manager)."""
+"""The manager name of Kueue's patch of a TrainJob (kubeflow/trainer, RuntimePatch.Manager)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """Pods of one template; `template` is the job's own, to be changed in place."""
+    """Pods of one template; `template` is the job's own, and may be changed in place."""
 
     name: str
     count: int
@@ -42,12 +42,12 @@ class Integration:
     key: str
     suspend: tuple[str, ...]  # the path of the field
     pod_sets: Callable[[Store, Object], list[PodSet]]
-    finished: tuple[str, ...]  # the conditions that end it: the good one first
+    finished: tuple[str, ...]  # the conditions that end it: success first
     ready: Callable[[Object], bool]
-    active: Callable[[Object], bool]  # pods of it still run
+    active: Callable[[Object], bool]  # whether its pods still run
 
     def is_suspended(self, job: Object) -> bool:
-        """Tell whether the job is to have no pods."""
+        """Return whether the job must have no pods."""
         value: Any = job
         for step in self.suspend:
             value = (value or {}).get(step)
@@ -61,7 +61,7 @@ class Integration:
         place[self.suspend[-1]] = value
 
     def inject(self, store: Store, job: Object, infos: Mapping[str, Object]) -> None:
-        """Let the pods run where their flavors are, in place."""
+        """Set the node selectors of the assigned flavors, in place."""
         for pod_set in self.pod_sets(store, job):
             info, spec = infos.get(pod_set.name), pod_set.template["spec"]
             if info is None:
@@ -74,7 +74,7 @@ class Integration:
                 spec["tolerations"] = [*(spec.get("tolerations") or []), *info["tolerations"]]
 
     def restore(self, store: Store, job: Object, templates: Mapping[str, Object]) -> None:
-        """Give the pods their own templates back, in place."""
+        """Restore the original pod templates, in place."""
         for pod_set in self.pod_sets(store, job):
             if pod_set.name in templates:
                 pod_set.template.clear()
@@ -142,7 +142,7 @@ def _running(job: Object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TrainIntegration(Integration):
-    """A TrainJob has no templates of its own: Kueue changes its pods by a patch, before v2.2 by overrides."""
+    """A TrainJob has no pod templates: Kueue changes its pods by a patch, before v2.2 by overrides."""
 
     def inject(self, store: Store, job: Object, infos: Mapping[str, Object]) -> None:
         """Add the patch, or one override for each pod set, in place."""
@@ -162,13 +162,13 @@ class TrainIntegration(Integration):
             job["spec"].setdefault("podTemplateOverrides", []).extend(overrides)
 
     def restore(self, store: Store, job: Object, templates: Mapping[str, Object]) -> None:
-        """Take Kueue's changes away, in place."""
+        """Remove Kueue's changes, in place."""
         del store, templates
         job["spec"] = _unchanged(job["spec"])
 
 
 def _unchanged(spec: Object) -> Object:
-    """Return the spec of a TrainJob without what Kueue changed in it."""
+    """Return the spec of a TrainJob without Kueue's changes."""
     ours: dict[str, Callable[[Object], bool]] = {
         "podTemplateOverrides": lambda each: PODSET in ((each.get("metadata") or {}).get("labels") or {}),
         "runtimePatches": lambda each: each["manager"] == MANAGER,
@@ -180,7 +180,7 @@ def _unchanged(spec: Object) -> Object:
 
 
 def _train_pods(store: Store, job: Object) -> list[PodSet]:
-    """The pod sets of a TrainJob are those of the JobSet that its runtime makes of it."""
+    """Return the pod sets of a TrainJob: those of the JobSet that its runtime creates."""
     try:
         return _jobset_pods(store, {"spec": trainer.jobset_spec(store, {**job, "spec": _unchanged(job["spec"])})})
     except ApiError:
@@ -197,7 +197,7 @@ def _train_active(job: Object) -> bool:
 
 
 def _kubeflow(key: str, field: str, order: tuple[str, ...]) -> Integration:
-    """A kind of Kubeflow: a map of replica specs by role."""
+    """A Kubeflow kind: a map of replica specs by role."""
     return Integration(
         key,
         ("spec", "runPolicy", "suspend"),

@@ -1,4 +1,4 @@
-"""Who leaves so that a workload fits: as few as possible, the least important first, where the policy allows it.
+"""The workloads to preempt: as few as possible, the least important first, if the policy allows it.
 
 pkg/scheduler/preemption: withinClusterQueue by priority, reclaimWithinCohort from queues that borrow.
 """
@@ -19,13 +19,13 @@ Object = dict[str, Any]
 
 
 class Preemption:
-    """One question about one workload."""
+    """The search for the workloads that one workload may preempt."""
 
     def __init__(self, store: Store, fit: Fit) -> None:
         self._store, self._fit = store, fit
 
     def victims(self, queue: Object, workload: Object) -> list[Object]:
-        """The fewest workloads, least important first, without which it would fit; none if that does not help."""
+        """Return the fewest workloads, least important first, whose preemption lets it fit; empty if there are none."""
         candidates = sorted(
             self._candidates(queue, workload),
             key=lambda w: (

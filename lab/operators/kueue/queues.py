@@ -23,7 +23,7 @@ SHUT = "Can't submit new workloads to clusterQueue"
 
 
 def usage_of(workload: Object) -> Quotas:
-    """What a workload holds of each flavor."""
+    """Return a workload's usage of each flavor."""
     usage: Quotas = {}
     for each in workload["status"]["admission"]["podSetAssignments"]:
         for resource, flavor in (each.get("flavors") or {}).items():
@@ -37,7 +37,7 @@ def _names(queue: Object) -> list[str]:
 
 
 def _shut(store: Store, queue: Object) -> tuple[str, str] | None:
-    """Why a ClusterQueue admits nothing; None: it is open."""
+    """Return why a ClusterQueue admits nothing; None if it is active."""
     if queue["metadata"].get("deletionTimestamp"):
         return "Terminating", "Can't admit new workloads; clusterQueue is terminating"
     reasons: list[tuple[str, str]] = []
@@ -60,7 +60,7 @@ def _shut(store: Store, queue: Object) -> tuple[str, str] | None:
 
 
 def show_activity(store: Store) -> None:
-    """Write the condition Active of all queues."""
+    """Update the condition Active of all queues."""
     for queue in store.list(CLUSTER):
         shut = _shut(store, queue)
         reason, message = shut or ("Ready", "Can admit new workloads")
@@ -84,7 +84,7 @@ def _activity(store: Store, key: str, queue: Object, said: tuple[bool, str, str]
 
 
 def show_counts(store: Store) -> None:
-    """Write how many workloads wait, hold quota and run in each queue, and what they hold."""
+    """Update the numbers of pending, reserving and admitted workloads of each queue, and their usage."""
     living = [w for w in store.list(workloads.KEY) if not workloads.is_finished(w)]
     for queue in store.list(CLUSTER):
         name = queue["metadata"]["name"]
@@ -140,7 +140,7 @@ def _labels(store: Store, name: str) -> Object:
 
 
 def _flavors(cluster: Object | None, holders: list[Object], borrowing: bool) -> list[Object]:
-    """The usage of each flavor, with what is borrowed in a ClusterQueue."""
+    """Return the usage of each flavor, including borrowed quota in a ClusterQueue."""
     if cluster is None:
         return []
     used: Quotas = {}

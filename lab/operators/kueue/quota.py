@@ -23,27 +23,27 @@ BINARY = ("memory", "ephemeral-storage")
 
 
 def shown(resource: str, amount: Fraction) -> str:
-    """Write an amount as Kueue does: memory in binary units."""
+    """Format an amount as Kueue does: memory in binary units."""
     return render(amount, "binary" if resource in BINARY or resource.startswith("hugepages-") else "decimal")
 
 
 def cohort_of(queue: Object) -> str:
-    """Return the cohort that a ClusterQueue borrows in."""
+    """Return the cohort of a ClusterQueue."""
     return str(queue["spec"].get("cohort") or queue["spec"].get("cohortName") or "")
 
 
 @dataclass(slots=True)
 class Share:
-    """What a ClusterQueue has of each resource of each flavor."""
+    """A ClusterQueue's quota and usage for each resource of each flavor."""
 
     nominal: Quotas = field(default_factory=dict)
-    borrowing: Quotas = field(default_factory=dict)  # only where there is a limit
+    borrowing: Quotas = field(default_factory=dict)  # only if there is a limit
     lending: Quotas = field(default_factory=dict)
     used: Quotas = field(default_factory=dict)
 
     @classmethod
     def of(cls, queue: Object, used: Quotas) -> Share:
-        """Read a ClusterQueue's quotas."""
+        """Parse a ClusterQueue's quotas."""
         share = cls(used=used)
         for group in queue["spec"].get("resourceGroups") or []:
             for flavor in group.get("flavors") or []:
@@ -56,17 +56,17 @@ class Share:
         return share
 
     def guaranteed(self, place: tuple[str, str]) -> Fraction:
-        """The part that the queue does not lend: its guaranteed quota."""
+        """Return the part that the queue does not lend: its guaranteed quota."""
         nominal = self.nominal.get(place, NOTHING)
         return max(NOTHING, nominal - self.lending[place]) if place in self.lending else NOTHING
 
     def borrows(self, place: tuple[str, str]) -> bool:
-        """Tell whether the queue uses more than its own."""
+        """Return whether the queue uses more than its nominal quota."""
         return self.used.get(place, NOTHING) > self.nominal.get(place, NOTHING)
 
 
 def most(share: Share, peers: Iterable[Share], place: tuple[str, str]) -> Fraction:
-    """What the queue could have at best: its own, and what the others of its cohort lend."""
+    """Return the most that the queue could get: its own quota, and what the others of its cohort lend."""
     quota = share.nominal.get(place, NOTHING)
     quota += sum((o.nominal.get(place, NOTHING) - o.guaranteed(place) for o in peers), NOTHING)
     limit = share.borrowing.get(place)
@@ -74,7 +74,7 @@ def most(share: Share, peers: Iterable[Share], place: tuple[str, str]) -> Fracti
 
 
 def available(share: Share, peers: Iterable[Share], place: tuple[str, str]) -> Fraction:
-    """What the queue can have now."""
+    """Return the quota that is available to the queue now."""
     peers = list(peers)
     used = share.used.get(place, NOTHING)
     lent = sum((max(NOTHING, o.used.get(place, NOTHING) - o.guaranteed(place)) for o in peers), NOTHING)
@@ -86,26 +86,26 @@ def available(share: Share, peers: Iterable[Share], place: tuple[str, str]) -> F
 
 @dataclass(slots=True)
 class Assignment:
-    """Flavors for each pod set, or why there are none."""
+    """The assigned flavors for each pod set, or why there are none."""
 
     flavors: dict[str, dict[str, str]] = field(default_factory=dict)  # pod set -> resource -> flavor
     usage: Quotas = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
-    preempting: bool = False  # would fit into what the queue owns, if others left
+    preempting: bool = False  # fits into the queue's own quota after preemption
 
     @property
     def fits(self) -> bool:
-        """Tell whether every pod set found flavors."""
+        """Whether every pod set has flavors."""
         return not self.messages
 
     @property
     def message(self) -> str:
-        """Why not, as the workload's condition says it."""
+        """Return the reason for the workload's condition."""
         return "; ".join(self.messages)
 
 
 def totals(pod_set: Object) -> dict[str, Fraction]:
-    """What all pods of a pod set ask for."""
+    """Return the requests of all pods of a pod set."""
     requested = requests({"spec": pod_set["template"]["spec"]})
     return {name: amount * int(pod_set["count"]) for name, amount in sorted(requested.items()) if amount}
 
@@ -113,7 +113,7 @@ def totals(pod_set: Object) -> dict[str, Fraction]:
 def assign(
     pod_sets: list[Object], queue: Object, share: Share, peers: list[Share], flavors: Mapping[str, Object]
 ) -> Assignment:
-    """Look for flavors for a whole workload."""
+    """Assign flavors to a whole workload."""
     assignment = Assignment()
     preempting = True
     for pod_set in pod_sets:
@@ -155,7 +155,7 @@ def _of_group(
     flavors: Mapping[str, Object],
     taken: Quotas,
 ) -> tuple[str, list[str], bool]:
-    """(the flavor that fits or could by preemption, reasons against, whether preemption could help)."""
+    """Return (the flavor that fits, or could after preemption; reasons against; whether preemption could help)."""
     reasons: list[str] = []
     reclaimable = ""
     for offered in group["flavors"]:
@@ -192,7 +192,7 @@ def _of_group(
 
 
 def _mismatch(spec: Object, name: str, flavor: Object | None) -> str:
-    """Why pods of a template cannot use a flavor at all."""
+    """Return why pods of a template cannot use a flavor."""
     if flavor is None:
         return f"flavor {name} not found"
     flavor_spec = flavor.get("spec") or {}
@@ -208,7 +208,7 @@ def _mismatch(spec: Object, name: str, flavor: Object | None) -> str:
 
 
 def _relevant(spec: Object, labels: Mapping[str, str]) -> Object:
-    """Only what a template says about labels that the flavor defines decides."""
+    """Return the parts of a pod spec about labels that the flavor defines; only these decide."""
     relevant: Object = {"nodeSelector": {k: v for k, v in (spec.get("nodeSelector") or {}).items() if k in labels}}
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}

@@ -1,7 +1,7 @@
-"""Kueue's webhook: it suspends jobs that name a queue, before they are visible.
+"""Kueue's webhook: it suspends jobs that name a queue on their creation.
 
-As pkg/controller/jobframework/{defaults,validation}.go: a namespace with a LocalQueue named "default" sends jobs there
-that name none; a running job may not change its queue.
+As in pkg/controller/jobframework/{defaults,validation}.go: if a namespace has a LocalQueue named "default", jobs
+without a queue use it; a running job may not change its queue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BY_KIND = {
 
 
 def parent_in_queue(store: Store, obj: Object) -> bool:
-    """Tell whether a job belongs to one that Kueue manages: then that one is suspended, not this."""
+    """Return whether a job's owner is managed by Kueue: then the owner is suspended instead."""
     owner = controller_of(obj)
     while owner is not None:
         key = BY_KIND.get(owner["kind"])
@@ -51,7 +51,7 @@ class Webhook:
         self._store = store
 
     def __call__(self, kind: Kind, new: Object, old: Object | None) -> None:
-        """Suspend a new job of a queue; refuse a change of queue while the job runs."""
+        """Suspend a new job with a queue; reject a change of the queue while the job runs."""
         integration = BY_KEY.get(kind.key)
         if integration is None:
             return

@@ -23,11 +23,11 @@ KEY = "workloads.kueue.x-k8s.io"
 CLASSES = "workloadpriorityclasses.kueue.x-k8s.io"
 POD_CLASSES = "priorityclasses.scheduling.k8s.io"
 IN_USE = "kueue.x-k8s.io/resource-in-use"
-LONGEST = 63 - 6  # a name, a dash and five digits are a label
+LONGEST = 63 - 6  # a name, a dash and five digits must fit into a label
 
 
 def name_for(job: Object, kind: Kind) -> str:
-    """Return the Workload's name: kind, name, and a few digits of a hash over both and the uid."""
+    """Return the Workload's name: kind, name, and some digits of a hash of both and the uid."""
     seed = f"{kind.kind}\n{kind.group}\n{job['metadata']['name']}\n{job['metadata']['uid']}"
     digest = hashlib.sha1(seed.encode(), usedforsecurity=False).hexdigest()[:5]
     return f"{kind.kind.lower()}-{job['metadata']['name']}"[:LONGEST] + f"-{digest}"
@@ -54,12 +54,12 @@ def new(store: Store, kind: Kind, job: Object, pod_sets: list[PodSet]) -> Object
 
 
 def described(pod_sets: list[PodSet]) -> list[Object]:
-    """Return the pod sets as a Workload has them."""
+    """Return the pod sets in the format of a Workload."""
     return [{"name": each.name, "count": each.count, "template": clone(each.template)} for each in pod_sets]
 
 
 def _priority(store: Store, job: Object, pod_sets: list[PodSet]) -> Object:
-    """Priority of the workload's own class, else of its pods' class."""
+    """Return the priority of the workload's own class, else of its pods' class."""
     name = (job["metadata"].get("labels") or {}).get(PRIORITY)
     priority_class = store.get(CLASSES, None, name) if name else None
     if priority_class is not None:
@@ -83,22 +83,22 @@ def _priority(store: Store, job: Object, pod_sets: list[PodSet]) -> Object:
 
 
 def is_reserved(workload: Object) -> bool:
-    """Tell whether quota is held for it."""
+    """Return whether quota is reserved for it."""
     return holds(workload, "QuotaReserved")
 
 
 def is_admitted(workload: Object) -> bool:
-    """Tell whether its job may run."""
+    """Return whether its job may run."""
     return holds(workload, "Admitted")
 
 
 def is_finished(workload: Object) -> bool:
-    """Tell whether its job has ended."""
+    """Return whether its job has ended."""
     return holds(workload, "Finished")
 
 
 def reserve(workload: Object, queue: str, assignment: Assignment, now: str) -> None:
-    """Give it quota, in place."""
+    """Reserve quota, in place."""
     assignments = []
     for pod_set in workload["spec"]["podSets"]:
         flavors, requested = assignment.flavors[pod_set["name"]], totals(pod_set)
@@ -121,12 +121,12 @@ def reserve(workload: Object, queue: str, assignment: Assignment, now: str) -> N
 
 
 def admit(workload: Object, now: str) -> None:
-    """Let its job run, in place."""
+    """Admit it, in place."""
     put(workload, "Admitted", True, "Admitted", "The workload is admitted", now)
 
 
 def refuse(workload: Object, reason: str, message: str, now: str) -> bool:
-    """Reserve quota or record why not, in place; returns whether that changed anything."""
+    """Reserve quota or record why not, in place; return whether this changed anything."""
     status = workload.setdefault("status", {})
     held = status.pop("admission", None) is not None
     changed = put(workload, "QuotaReserved", False, reason, message, now)
@@ -141,7 +141,7 @@ def refuse(workload: Object, reason: str, message: str, now: str) -> bool:
 
 
 def evict(workload: Object, reason: str, message: str, now: str) -> None:
-    """Ask the job to stop, in place; the quota stays until no pod runs any more."""
+    """Mark it as evicted, in place; the quota stays in use until no pod runs."""
     put(workload, "Evicted", True, reason, message, now)
     for check in workload["status"].get("admissionChecks") or []:
         check |= {

@@ -1,7 +1,7 @@
-"""The admission plugins, in their order: what may enter a namespace, and what is added to it.
+"""The admission plugins, in their order: rejections, and additions to new objects.
 
-`mutate` runs before validation, `judge` after it, as in the API server; each plugin is a module that says which
-plugin it is. Controllers' creations pass through here, too.
+`mutate` runs before validation, `judge` after it, as in the API server; each module names the plugin that it
+implements. Objects created by controllers are admitted here, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def mutate(store: Objects, kind: Kind, new: Object, request: Request) -> None:
-    """Let the mutating plugins change an object that is to be created, or refuse it."""
+    """Let the mutating plugins change a new object, or reject it."""
     lifecycle.namespace_takes(store, kind, new, request)
     if kind.key == "pods":
         limits.apply(store, new)
@@ -32,7 +32,7 @@ def mutate(store: Objects, kind: Kind, new: Object, request: Request) -> None:
 
 
 def judge(store: Objects, kind: Kind, new: Object, request: Request) -> None:
-    """Let the validating plugins refuse an object that is to be created, or warn about it."""
+    """Let the validating plugins reject a new object, or warn about it."""
     if kind.key in ("pods", "persistentvolumeclaims"):
         limits.judge(store, kind, new)
     security.judge(store, kind, new, request)
@@ -41,7 +41,7 @@ def judge(store: Objects, kind: Kind, new: Object, request: Request) -> None:
 
 
 def judge_change(store: Objects, kind: Kind, old: Object, new: Object, request: Request) -> None:
-    """Let the validating plugins refuse a change, or warn about it."""
+    """Let the validating plugins reject an update, or warn about it."""
     if old.get("spec") != new.get("spec") and kind.key != "pods":
         security.judge(store, kind, new, request)
     if kind.key == "namespaces":

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from ..values import Object
 
 MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-TOKEN_SECONDS = 3607  # an hour and seven seconds: how the plugin marks tokens that may live longer
+TOKEN_SECONDS = 3607  # one hour and seven seconds: the plugin's mark for tokens that may live longer
 
 
 def service_account(store: Objects, pod: Object) -> None:
-    """Give a pod its service account, that account's pull secrets and a token volume."""
+    """Add the service account, its pull secrets and a token volume to a pod."""
     spec, namespace = pod["spec"], pod["metadata"]["namespace"]
     name = spec.get("serviceAccountName") or "default"
     account = store.get("serviceaccounts", namespace, name)
@@ -48,7 +48,7 @@ def _mount_token(spec: Object) -> None:
 
 
 def token_volume(name: str) -> Object:
-    """Return the projected volume that holds token, CA certificate and namespace."""
+    """Return the projected volume with token, CA certificate and namespace."""
     reference = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
     sources = [
         {"serviceAccountToken": {"expirationSeconds": TOKEN_SECONDS, "path": "token"}},

@@ -1,4 +1,4 @@
-"""Admission plugin NamespaceLifecycle: refuses objects in namespaces that are missing or being deleted."""
+"""Admission plugin NamespaceLifecycle: rejects objects in missing or terminating namespaces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNDELETABLE = ("default", "kube-public", "kube-system")
 
 
 def namespace_takes(store: Objects, kind: Kind, new: Object, request: Request) -> None:
-    """Refuse an object in a namespace that is missing or going."""
+    """Reject an object in a missing or terminating namespace."""
     del request
     if not kind.namespaced:
         return
@@ -37,6 +37,6 @@ def namespace_takes(store: Objects, kind: Kind, new: Object, request: Request) -
 
 
 def deletable(kind: Kind, name: str) -> None:
-    """Refuse the deletion of a namespace that every cluster needs."""
+    """Reject the deletion of a namespace that every cluster needs."""
     if kind.key == "namespaces" and name in UNDELETABLE:
         raise forbidden("namespaces", "", name, "this namespace may not be deleted")

@@ -1,4 +1,4 @@
-"""Plugin LimitRanger: default requests and limits, and what a container, a pod or a claim may ask for."""
+"""Plugin LimitRanger: default requests and limits, and the allowed range for a container, a pod or a PVC."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _items(store: Objects, namespace: str) -> Iterator[Object]:
 
 
 def apply(store: Objects, pod: Object) -> None:
-    """Give containers the namespace's default requests and limits."""
+    """Set the namespace's default requests and limits on containers."""
     set_: list[str] = []
     for item in _items(store, pod["metadata"]["namespace"]):
         if item.get("type") != "Container":
@@ -42,7 +42,7 @@ def _defaults(container: Object, item: Object, word: str) -> list[str]:
     notes = []
     for part, source, verb in (("requests", "defaultRequest", "request"), ("limits", "default", "limit")):
         given = resources.get(part) or {}
-        # A limit that the user gave is the default of the request, before the namespace's (it came with the defaults).
+        # A limit set by the user is the default of the request, before the namespace's default.
         added = {name: amount for name, amount in (item.get(source) or {}).items() if name not in given}
         if added:
             resources[part] = {**given, **added}
@@ -51,7 +51,7 @@ def _defaults(container: Object, item: Object, word: str) -> list[str]:
 
 
 def judge(store: Objects, kind: Kind, obj: Object) -> None:
-    """Refuse what asks for more or less than the namespace allows."""
+    """Reject requests and limits outside the namespace's range."""
     meta = obj["metadata"]
     violations: list[str] = []
     for item in _items(store, meta["namespace"]):
@@ -71,12 +71,12 @@ def judge(store: Objects, kind: Kind, obj: Object) -> None:
 
 
 def total(spec: Object, part: str) -> dict[str, str]:
-    """Return what a pod asks for: the sum of its containers, or an init container that asks for more."""
+    """Return a pod's requests: the sum of its containers, or an init container that requests more."""
     amounts: dict[str, str] = {}
     for container in spec.get("containers") or []:
         for name, amount in ((container.get("resources") or {}).get(part) or {}).items():
             amounts[name] = quantity.add(amounts[name], amount) if name in amounts else amount
-    started: dict[str, str] = {}  # sidecars that already run while an init container does
+    started: dict[str, str] = {}  # sidecars that already run during an init container
     for container in spec.get("initContainers") or []:
         for name, amount in ((container.get("resources") or {}).get(part) or {}).items():
             if container.get("restartPolicy") == "Always":

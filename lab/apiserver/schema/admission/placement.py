@@ -1,4 +1,4 @@
-"""Plugins Priority, DefaultTolerationSeconds and RuntimeClass: what the cluster adds for the scheduler."""
+"""Plugins Priority, DefaultTolerationSeconds and RuntimeClass: additions for the scheduler."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def priority(store: Objects, pod: Object) -> None:
 
 
 def default_tolerations(pod: Object) -> None:
-    """Let a pod stay five minutes on a node that became unwell, unless it says otherwise."""
+    """Add five minutes of toleration for an unhealthy node, unless the pod has its own."""
     tolerations = pod["spec"].get("tolerations") or []
     added = []
     for key in UNWELL:
@@ -63,7 +63,7 @@ def _tolerates(toleration: Object, key: str) -> bool:
 
 
 def runtime_class(store: Objects, pod: Object) -> None:
-    """Look up a pod's runtime class; take over its overhead and its node selector."""
+    """Look up a pod's runtime class; copy its overhead and its node selector."""
     spec, name = pod["spec"], pod["metadata"].get("name", "")
     class_name = spec.get("runtimeClassName")
     if not class_name:

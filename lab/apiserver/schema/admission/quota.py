@@ -1,7 +1,7 @@
-"""Admission plugin ResourceQuota: what a namespace uses, and whether one more object fits.
+"""Admission plugin ResourceQuota: the usage of a namespace, and whether one more object fits.
 
-Usage is counted from the objects themselves, so that a refusal never waits for the quota controller; that controller
-can use `usage` for the status it writes.
+Usage is counted from the objects themselves, so that admission never waits for the quota controller; that controller
+can use `usage` for the status that it writes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..values import Object
 
 COMPUTE = ("cpu", "memory", "ephemeral-storage")
-# Of these every container must say how much it wants, where a quota limits them (pkg/quota/v1/evaluator/core/pods.go).
+# If a quota limits these resources, every container must specify them (pkg/quota/v1/evaluator/core/pods.go).
 MUST_SAY = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 COUNTED = (
     "configmaps",
@@ -32,7 +32,7 @@ COUNTED = (
 
 
 def usage(store: Objects, namespace: str, quota: Object) -> dict[str, str]:
-    """Return what a quota's namespace uses of everything that the quota limits."""
+    """Return the namespace's usage of everything that the quota limits."""
     hard = quota.get("spec", {}).get("hard") or {}
     used = dict.fromkeys(hard, "0")
     for key in _keys(store, hard):
@@ -61,11 +61,11 @@ def _keys(store: Objects, hard: Object) -> set[str]:
 
 
 def _charge(key: str, obj: Object, quota: Object) -> dict[str, str]:
-    """Return what one object costs in the words of quotas; nothing if the quota's scopes leave it out."""
+    """Return the usage of one object in the terms of quotas; empty if the quota's scopes exclude it."""
     charge = {f"count/{key}": "1"}
     if key == "pods":
         if obj.get("status", {}).get("phase") in ("Succeeded", "Failed") or not in_scope(obj, quota):
-            # Ended pods cost nothing but their count as objects.
+            # Ended pods only count as objects.
             return charge if in_scope(obj, quota) else {}
         return {**charge, **_pod(obj)}
     if key in COUNTED:
@@ -100,7 +100,7 @@ def _pod(pod: Object) -> dict[str, str]:
 
 
 def in_scope(pod: Object, quota: Object) -> bool:
-    """Tell whether a quota's scopes cover a pod."""
+    """Return whether a quota's scopes cover a pod."""
     spec = quota.get("spec", {})
     best_effort = pod.get("status", {}).get("qosClass") == "BestEffort"
     terminating = pod.get("spec", {}).get("activeDeadlineSeconds") is not None
@@ -127,7 +127,7 @@ def in_scope(pod: Object, quota: Object) -> bool:
 
 
 def judge(store: Objects, kind: Kind, new: Object) -> None:
-    """Refuse an object that does not fit into a quota of its namespace."""
+    """Reject an object that does not fit into a quota of its namespace."""
     if not kind.namespaced:
         return
     namespace, name = new["metadata"]["namespace"], new["metadata"].get("name", "")
@@ -157,7 +157,7 @@ def judge(store: Objects, kind: Kind, new: Object) -> None:
 
 
 def _complete(pod: Object, quota: Object, hard: Object) -> None:
-    """Refuse a pod that leaves open how much it wants of what the quota limits."""
+    """Reject a pod without a request for a resource that the quota limits."""
     missing: dict[str, list[str]] = {}
     for item in sorted(set(MUST_SAY) & set(hard)):
         part, _, resource = item.rpartition(".")

@@ -1,6 +1,6 @@
 """Admission plugin PodSecurity: the levels that a namespace enforces, or warns about.
 
-Checks, their order and their words are those of k8s.io/pod-security-admission/policy.
+Checks, their order and their messages are those of k8s.io/pod-security-admission/policy.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ SELINUX_TYPES = {"", "container_t", "container_init_t", "container_kvm_t", "cont
 
 
 def judge(store: Objects, kind: Kind, obj: Object, request: Request) -> None:
-    """Refuse a pod below the enforced level; warn about pods and templates below the level to warn about."""
+    """Reject a pod below the enforced level; warn about pods and templates below the warn level."""
     if not kind.namespaced or (kind.key != "pods" and kind.key not in TEMPLATES):
         return
     namespace = store.get("namespaces", None, obj["metadata"]["namespace"])
@@ -106,7 +106,7 @@ def policy(labels: Object, mode: str) -> tuple[str, str]:
 
 
 def relabelled(store: Objects, old: Object, new: Object, request: Request) -> None:
-    """Warn when a namespace begins to enforce what its running pods violate."""
+    """Warn if the running pods of a namespace violate the level that it starts to enforce."""
     before = policy(old["metadata"].get("labels") or {}, "enforce")
     after = policy(new["metadata"].get("labels") or {}, "enforce")
     if LEVELS.index(after[0]) <= LEVELS.index(before[0]):
@@ -127,7 +127,7 @@ def relabelled(store: Objects, old: Object, new: Object, request: Request) -> No
 
 
 def violations(spec: Object, level: str) -> str:
-    """Return everything that a pod spec violates, as one sentence; "" if nothing."""
+    """Return all violations of a pod spec as one sentence; "" if there are none."""
     return ", ".join(f"{reason} ({detail})" if detail else reason for reason, detail in findings(spec, level))
 
 

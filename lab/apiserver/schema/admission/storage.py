@@ -1,4 +1,4 @@
-"""Admission plugin DefaultStorageClass: the class of a claim that names none."""
+"""Admission plugin DefaultStorageClass: the class of a PVC without one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT = "storageclass.kubernetes.io/is-default-class"
 
 
 def default_class(store: Objects, claim: Object) -> None:
-    """Give a claim the newest default class, if there is one."""
+    """Set the newest default class on a PVC, if there is one."""
     spec = claim.setdefault("spec", {})
     if spec.get("storageClassName") is not None:
         return

@@ -1,10 +1,10 @@
 """Admission plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
 
-No server is behind a webhook here. Its answers are in annotations of its configuration:
-`sim.seatrial/denies` is the text with which it refuses everything that its rules match; without it, it allows.
-`sim.seatrial/patches` is the JSON patch (RFC 6902) with which a mutating one answers; what it would remove and is
-not there stays away, since a webhook makes its patch from the object that it sees.
-Texts and codes are those of k8s.io/apiserver/pkg/admission/plugin/webhook/errors and its validating dispatcher.
+There is no server behind a webhook here. Annotations of its configuration define its responses: `sim.seatrial/denies`
+is the message with which it rejects every matching object; without it, objects are allowed. `sim.seatrial/patches` is
+the JSON patch (RFC 6902) of a mutating webhook; the removal of a missing field is skipped, since a webhook creates its
+patch from the object that it receives. Messages and codes are those of
+k8s.io/apiserver/pkg/admission/plugin/webhook/errors and its validating dispatcher.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WITHOUT_EFFECT = ("None", "NoneOnDryRun")
 
 
 def judge(store: Objects, kind: Kind, new: Object, request: Request) -> None:
-    """Ask every webhook with matching rules and selectors."""
+    """Call every webhook with matching rules and selectors."""
     for configuration in store.list(CONFIGURATIONS):
         said = (configuration["metadata"].get("annotations") or {}).get(DENIES, "")
         for hook in configuration.get("webhooks") or []:
@@ -43,7 +43,7 @@ def judge(store: Objects, kind: Kind, new: Object, request: Request) -> None:
 def mutate(store: Objects, kind: Kind, new: Object, request: Request) -> None:
     """Let every mutating webhook with matching rules and selectors change the object.
 
-    Defaults then fill what is new.
+    New fields then get their defaults.
     """
     for configuration in store.list(MUTATING):
         annotations = configuration["metadata"].get("annotations") or {}

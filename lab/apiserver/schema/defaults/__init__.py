@@ -1,4 +1,4 @@
-"""Defaults by kind: what the server fills in where the client said nothing.
+"""Defaults by kind: the values of fields that the client did not set.
 
 The values are those of the SetDefaults functions in k8s.io/kubernetes pkg/apis/*/v1/defaults.go.
 """
@@ -42,7 +42,7 @@ DEFAULTS: dict[str, Callable[[Object], None]] = {
 
 
 def fill(key: str, obj: Object) -> None:
-    """Fill in the defaults of a kind, in place."""
+    """Set the defaults of a kind, in place."""
     default = DEFAULTS.get(key)
     if default is not None:
         default(obj)

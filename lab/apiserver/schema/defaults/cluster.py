@@ -12,7 +12,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 def node(obj: Object) -> None:
-    """Fill in a Node: what it can allocate is what it has, unless it says otherwise."""
+    """Set the defaults of a Node: allocatable defaults to capacity."""
     obj.setdefault("spec", {})
     status = obj.get("status") or {}
     if status.get("capacity") and "allocatable" not in status:
@@ -20,7 +20,7 @@ def node(obj: Object) -> None:
 
 
 def binding(obj: Object) -> None:
-    """Fill in a RoleBinding or ClusterRoleBinding."""
+    """Set the defaults of a RoleBinding or ClusterRoleBinding."""
     reference = obj.setdefault("roleRef", {"apiGroup": "", "kind": "", "name": ""})
     reference["apiGroup"] = reference.get("apiGroup") or RBAC
     for subject in obj.get("subjects") or []:
@@ -29,13 +29,13 @@ def binding(obj: Object) -> None:
 
 
 def priority_class(obj: Object) -> None:
-    """Fill in a PriorityClass."""
+    """Set the defaults of a PriorityClass."""
     obj.setdefault("value", 0)
     obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
 def definition(obj: Object) -> None:
-    """Fill in a CustomResourceDefinition."""
+    """Set the defaults of a CustomResourceDefinition."""
     spec = obj.setdefault("spec", {})
     names = spec.setdefault("names", {})
     kind = names.get("kind", "")

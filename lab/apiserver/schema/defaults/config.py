@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def secret(obj: Object) -> None:
-    """Fill in a Secret: stringData moves into data."""
+    """Set the defaults of a Secret: stringData moves into data."""
     obj.setdefault("type", "Opaque")
     for key, value in (obj.pop("stringData", None) or {}).items():
         obj.setdefault("data", {})[key] = base64.b64encode(value.encode()).decode()
 
 
 def limit_range(obj: Object) -> None:
-    """Fill in a LimitRange: default limits and requests of containers follow from max and min."""
+    """Set the defaults of a LimitRange: those of containers are derived from max and min."""
     for item in (obj.get("spec") or {}).get("limits") or []:
         if item.get("type") != "Container":
             continue

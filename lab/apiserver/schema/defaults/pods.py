@@ -11,7 +11,7 @@ MODE = 420  # 0644
 
 
 def pod(obj: Object) -> None:
-    """Fill in a Pod: what a template gets, and what only a pod of its own gets."""
+    """Set the defaults of a Pod: those of a template, and those of a pod alone."""
     spec = obj.setdefault("spec", {})
     spec_defaults(spec)
     spec.setdefault("enableServiceLinks", True)
@@ -25,13 +25,13 @@ def pod(obj: Object) -> None:
 
 
 def template(obj: Object) -> None:
-    """Fill in a PodTemplateSpec."""
+    """Set the defaults of a PodTemplateSpec."""
     obj.setdefault("metadata", {})
     spec_defaults(obj.setdefault("spec", {}))
 
 
 def spec_defaults(spec: Object) -> None:
-    """Fill in a PodSpec."""
+    """Set the defaults of a PodSpec."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("dnsPolicy", "ClusterFirst")
@@ -75,7 +75,7 @@ def _container(container: Object, *, host_network: bool) -> None:
 
 
 def pull_policy(image: str) -> str:
-    """Return the pull policy of an image without one: Always for :latest and for no tag."""
+    """Return the default pull policy of an image: Always for :latest and for no tag."""
     if "@" in image:
         return "IfNotPresent"
     tag = image.rpartition("/")[2].partition(":")[2]

@@ -1,6 +1,6 @@
 """Defaults of Services, EndpointSlices and NetworkPolicies.
 
-Addresses are allocated elsewhere (addresses.py).
+Addresses are allocated in addresses.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def service(obj: Object) -> None:
-    """Fill in a Service."""
+    """Set the defaults of a Service."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("sessionAffinity", "None")
     kind = spec.setdefault("type", "ClusterIP")
@@ -32,21 +32,21 @@ def service(obj: Object) -> None:
 
 
 def endpoints(obj: Object) -> None:
-    """Fill in an Endpoints object."""
+    """Set the defaults of an Endpoints object."""
     for subset in obj.get("subsets") or []:
         for port in subset.get("ports") or []:
             port.setdefault("protocol", "TCP")
 
 
 def endpoint_slice(obj: Object) -> None:
-    """Fill in an EndpointSlice."""
+    """Set the defaults of an EndpointSlice."""
     for port in obj.get("ports") or []:
         port.setdefault("name", "")
         port.setdefault("protocol", "TCP")
 
 
 def network_policy(obj: Object) -> None:
-    """Fill in a NetworkPolicy."""
+    """Set the defaults of a NetworkPolicy."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("podSelector", {})
     if not spec.get("policyTypes"):

@@ -9,19 +9,19 @@ if TYPE_CHECKING:
 
 
 def claim(obj: Object) -> None:
-    """Fill in a PersistentVolumeClaim."""
+    """Set the defaults of a PersistentVolumeClaim."""
     obj.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
     obj["spec"].setdefault("resources", {})
 
 
 def volume(obj: Object) -> None:
-    """Fill in a PersistentVolume."""
+    """Set the defaults of a PersistentVolume."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
     spec.setdefault("volumeMode", "Filesystem")
 
 
 def storage_class(obj: Object) -> None:
-    """Fill in a StorageClass."""
+    """Set the defaults of a StorageClass."""
     obj.setdefault("reclaimPolicy", "Delete")
     obj.setdefault("volumeBindingMode", "Immediate")

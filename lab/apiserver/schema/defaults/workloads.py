@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def job(obj: Object) -> None:
-    """Fill in a Job."""
+    """Set the defaults of a Job."""
     job_spec(obj.setdefault("spec", {}))
 
 
 def job_spec(spec: Object) -> None:
-    """Fill in a JobSpec."""
+    """Set the defaults of a JobSpec."""
     spec.setdefault("completionMode", "NonIndexed")
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
@@ -36,7 +36,7 @@ def job_spec(spec: Object) -> None:
 
 
 def cron_job(obj: Object) -> None:
-    """Fill in a CronJob."""
+    """Set the defaults of a CronJob."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("concurrencyPolicy", "Allow")
     spec.setdefault("suspend", False)
@@ -49,7 +49,7 @@ def cron_job(obj: Object) -> None:
 
 
 def deployment(obj: Object) -> None:
-    """Fill in a Deployment."""
+    """Set the defaults of a Deployment."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("replicas", 1)
     spec.setdefault("revisionHistoryLimit", 10)
@@ -63,14 +63,14 @@ def deployment(obj: Object) -> None:
 
 
 def replica_set(obj: Object) -> None:
-    """Fill in a ReplicaSet."""
+    """Set the defaults of a ReplicaSet."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("replicas", 1)
     pods.template(spec.setdefault("template", {}))
 
 
 def replication_controller(obj: Object) -> None:
-    """Fill in a ReplicationController."""
+    """Set the defaults of a ReplicationController."""
     replica_set(obj)
     labels = obj["spec"]["template"]["metadata"].get("labels")
     if labels:
@@ -78,7 +78,7 @@ def replication_controller(obj: Object) -> None:
 
 
 def daemon_set(obj: Object) -> None:
-    """Fill in a DaemonSet."""
+    """Set the defaults of a DaemonSet."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("revisionHistoryLimit", 10)
     strategy = spec.setdefault("updateStrategy", {})

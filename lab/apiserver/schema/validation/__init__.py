@@ -1,6 +1,6 @@
-"""Validation by kind; every finding is a `Cause`.
+"""Validation by kind; every error is a `Cause`.
 
-Messages are those of k8s.io/kubernetes pkg/apis/*/validation as a 1.36 server sends them.
+Messages are those of k8s.io/kubernetes pkg/apis/*/validation in a 1.36 server.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ CHANGES: dict[str, Change] = {
 
 
 def check(kind: Kind, obj: Object) -> list[Cause]:
-    """Return everything that is wrong with an object."""
+    """Return all errors of an object."""
     causes = metadata.check(kind.key, obj, namespaced=kind.namespaced)
     if kind.custom:
         return causes + custom.check(kind, obj)
@@ -91,6 +91,6 @@ def check(kind: Kind, obj: Object) -> list[Cause]:
 
 
 def check_change(key: str, old: Object, new: Object) -> list[Cause]:
-    """Return everything that is wrong with a change."""
+    """Return all errors of an update."""
     changed = CHANGES.get(key)
     return changed(old, new) if changed else []

@@ -16,7 +16,7 @@ OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
 
 def affinity(given: Any, field: str) -> list[Cause]:
-    """Judge an Affinity."""
+    """Validate an Affinity."""
     causes: list[Cause] = []
     given = given or {}
     node = given.get("nodeAffinity") or {}
@@ -46,7 +46,7 @@ def _weight(weighted: Object, at: str) -> list[Cause]:
 
 
 def node_term(term: Object, at: str) -> list[Cause]:
-    """Judge a node selector term."""
+    """Validate a node selector term."""
     causes: list[Cause] = []
     for part in ("matchExpressions", "matchFields"):
         for index, expression in enumerate(term.get(part) or []):

@@ -1,4 +1,4 @@
-"""Validation of nodes, namespaces and leases, and of the classes of priority and runtime."""
+"""Validation of nodes, namespaces and leases, and of PriorityClasses and RuntimeClasses."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ HIGHEST_USER_PRIORITY = 1_000_000_000
 
 
 def node(obj: Object) -> list[Cause]:
-    """Judge a Node."""
+    """Validate a Node."""
     causes: list[Cause] = []
     pairs: set[tuple[str, str]] = set()
     for index, taint in enumerate(obj.get("spec", {}).get("taints") or []):
-        at = f"metadata.taints[{index}]"  # the real server says metadata, too
+        at = f"metadata.taints[{index}]"  # the real server also names metadata
         key, value, effect = taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")
         causes += [invalid_value(f"{at}.key", key, text) for text in metadata.qualified_name(key)]
         causes += [invalid_value(f"{at}.value", value, text) for text in metadata.label_value(value)]
@@ -43,7 +43,7 @@ def node(obj: Object) -> list[Cause]:
 
 
 def namespace(obj: Object) -> list[Cause]:
-    """Judge the labels by which a Namespace sets its pod security level (the plugin PodSecurity does)."""
+    """Validate the labels with which a Namespace sets its pod security level (as the plugin PodSecurity does)."""
     labels, causes = obj["metadata"].get("labels") or {}, []
     for mode in MODES:
         name = f"pod-security.kubernetes.io/{mode}"
@@ -58,7 +58,7 @@ def namespace(obj: Object) -> list[Cause]:
 
 
 def runtime_class(obj: Object) -> list[Cause]:
-    """Judge a RuntimeClass."""
+    """Validate a RuntimeClass."""
     handler = obj.get("handler", "")
     if not handler:
         return [required("handler")]
@@ -66,14 +66,14 @@ def runtime_class(obj: Object) -> list[Cause]:
 
 
 def runtime_class_change(old: Object, new: Object) -> list[Cause]:
-    """Judge a change of a RuntimeClass."""
+    """Validate an update of a RuntimeClass."""
     if old.get("handler") == new.get("handler"):
         return []
     return [invalid_value("handler", new.get("handler"), "field is immutable")]
 
 
 def priority_class(obj: Object) -> list[Cause]:
-    """Judge a PriorityClass."""
+    """Validate a PriorityClass."""
     causes: list[Cause] = []
     name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
     if name.startswith("system-"):
@@ -90,7 +90,7 @@ def priority_class(obj: Object) -> list[Cause]:
 
 
 def priority_class_change(old: Object, new: Object) -> list[Cause]:
-    """Judge a change of a PriorityClass."""
+    """Validate an update of a PriorityClass."""
     causes: list[Cause] = []
     if old.get("value") != new.get("value"):
         causes.append(forbidden_field("value", "may not be changed in an update."))
@@ -100,7 +100,7 @@ def priority_class_change(old: Object, new: Object) -> list[Cause]:
 
 
 def lease(obj: Object) -> list[Cause]:
-    """Judge a Lease."""
+    """Validate a Lease."""
     spec = obj.get("spec") or {}
     causes: list[Cause] = []
     seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")

@@ -38,7 +38,7 @@ SECRET_NEEDS: dict[str, tuple[str, ...]] = {
 
 
 def config_map(obj: Object) -> list[Cause]:
-    """Judge a ConfigMap."""
+    """Validate a ConfigMap."""
     data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
     causes: list[Cause] = []
     size = 0
@@ -56,7 +56,7 @@ def config_map(obj: Object) -> list[Cause]:
 
 
 def config_map_change(old: Object, new: Object) -> list[Cause]:
-    """Judge a change of a ConfigMap."""
+    """Validate an update of a ConfigMap."""
     return _frozen(old, new, ("data", "binaryData"))
 
 
@@ -78,7 +78,7 @@ def _size(value: str) -> int:
 
 
 def secret(obj: Object) -> list[Cause]:
-    """Judge a Secret."""
+    """Validate a Secret."""
     data = obj.get("data") or {}
     causes: list[Cause] = []
     for key in data:
@@ -101,7 +101,7 @@ def secret(obj: Object) -> list[Cause]:
 
 
 def secret_change(old: Object, new: Object) -> list[Cause]:
-    """Judge a change of a Secret."""
+    """Validate an update of a Secret."""
     causes = []
     if old.get("type") != new.get("type"):
         causes.append(invalid_value("type", new.get("type"), "field is immutable"))

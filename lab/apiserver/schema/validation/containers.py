@@ -20,7 +20,7 @@ _PORT_NAME = re.compile(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
 
 
 def containers(spec: Object, field: str, volumes: Collection[Any]) -> list[Cause]:
-    """Judge the containers of a pod spec."""
+    """Validate the containers of a pod spec."""
     causes: list[Cause] = []
     names: set[str] = set()
     regular = spec.get("containers") or []
@@ -66,7 +66,7 @@ def _container(
 
 def _init(container: Object, at: str) -> list[Cause]:
     if container.get("restartPolicy") == "Always":
-        return []  # a sidecar: probes and hooks are welcome
+        return []  # a sidecar: probes and hooks are allowed
     causes = []
     policy = container.get("restartPolicy")
     if policy and policy not in ("Always", "Never", "OnFailure"):
@@ -80,13 +80,13 @@ def _init(container: Object, at: str) -> list[Cause]:
 
 
 def port_range(value: Any) -> str:
-    """Return what is wrong with a port number, or ""."""
+    """Return the error message for an invalid port number, or ""."""
     good = isinstance(value, int) and 1 <= value <= 65535
     return "" if good else "must be between 1 and 65535, inclusive"
 
 
 def port_name(value: str) -> list[str]:
-    """Return what is wrong with a port's name (IANA service name)."""
+    """Return the error message for an invalid port name (IANA service name)."""
     messages = []
     if len(value) > 15:
         messages.append("must be no more than 15 characters")
@@ -137,7 +137,7 @@ SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "f
 
 
 def environment(container: Object, at: str) -> list[Cause]:
-    """Judge env and envFrom."""
+    """Validate env and envFrom."""
     causes: list[Cause] = []
     for index, variable in enumerate(container.get("env") or []):
         where = f"{at}.env[{index}]"

@@ -22,7 +22,7 @@ GO_NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", int: 
 
 
 def check(kind: Kind, obj: Object) -> list[Cause]:
-    """Judge a custom resource."""
+    """Validate a custom resource."""
     if kind.schema is None:
         return []
     schema = {

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def definition(obj: Object) -> list[Cause]:
-    """Judge a CustomResourceDefinition."""
+    """Validate a CustomResourceDefinition."""
     spec = obj.get("spec", {})
     names, group = spec.get("names", {}), spec.get("group", "")
     causes: list[Cause] = []
@@ -66,7 +66,7 @@ LISTS = ("required", "enum", "allOf", "anyOf", "oneOf", "x-kubernetes-list-map-k
 
 
 def _schema(schema: Any, path: str) -> list[Cause]:
-    """Judge the form of a schema, so that objects can be judged by it."""
+    """Validate the form of a schema before objects are validated by it."""
     if not isinstance(schema, dict):
         return [invalid_value(path, schema, "must be an object")]
     causes: list[Cause] = []

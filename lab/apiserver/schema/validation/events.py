@@ -1,4 +1,4 @@
-"""Validation of Events: those of the core API are lenient, those of events.k8s.io are not."""
+"""Validation of Events: lenient in the core API, strict in events.k8s.io."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def event(obj: Object) -> list[Cause]:
-    """Judge an Event in its stored form."""
+    """Validate an Event in its stored form."""
     causes: list[Cause] = []
     namespace = obj["metadata"].get("namespace", "")
     involved = obj.get("involvedObject") or {}
@@ -26,7 +26,7 @@ def event(obj: Object) -> list[Cause]:
 
 
 def new_event(obj: Object) -> list[Cause]:
-    """Judge an Event that was sent to events.k8s.io (stored form)."""
+    """Validate an Event that was sent to events.k8s.io (stored form)."""
     causes: list[Cause] = []
     if not obj.get("eventTime"):
         causes.append(required("eventTime"))

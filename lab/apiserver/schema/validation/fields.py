@@ -43,7 +43,7 @@ RESOURCES = (
 
 
 def field_reference(reference: Object, at: str, allowed: tuple[str, ...]) -> list[Cause]:
-    """Judge a fieldRef."""
+    """Validate a fieldRef."""
     path = reference.get("fieldPath", "")
     if not path:
         return [required(f"{at}.fieldPath")]
@@ -58,7 +58,7 @@ def field_reference(reference: Object, at: str, allowed: tuple[str, ...]) -> lis
 
 
 def resource_reference(reference: Object, at: str, *, volume: bool) -> list[Cause]:
-    """Judge a resourceFieldRef."""
+    """Validate a resourceFieldRef."""
     causes = []
     if volume and not reference.get("containerName"):
         causes.append(required(f"{at}.containerName"))

@@ -22,7 +22,7 @@ SCHEDULING = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
 
 
 def job(obj: Object) -> list[Cause]:
-    """Judge a Job."""
+    """Validate a Job."""
     spec = obj.get("spec", {})
     causes = _numbers(spec, "spec")
     causes += _mode(obj, spec)
@@ -175,7 +175,7 @@ def _selector(obj: Object, spec: Object) -> list[Cause]:
 
 
 def job_change(old: Object, new: Object) -> list[Cause]:
-    """Judge what an update changes in a job."""
+    """Validate an update of a job."""
     before, after = old.get("spec", {}), new.get("spec", {})
     causes: list[Cause] = []
     causes += _completions_change(before, after)
@@ -203,7 +203,7 @@ def _template_change(old: Object, before: Object, after: Object) -> list[Cause]:
     was, now = clone(before.get("template", {})), clone(after.get("template", {}))
     status = old.get("status", {})
     if before.get("suspend") and not status.get("startTime"):
-        # A job that was never started may still be sent to other nodes (mutable scheduling directives).
+        # The scheduling directives of a job that was never started are mutable.
         for part in ("labels", "annotations"):
             now.setdefault("metadata", {}).pop(part, None)
             was.setdefault("metadata", {}).pop(part, None)
@@ -218,11 +218,11 @@ def _template_change(old: Object, before: Object, after: Object) -> list[Cause]:
 
 
 def cron_job(obj: Object) -> list[Cause]:
-    """Judge a CronJob."""
+    """Validate a CronJob."""
     spec = obj.get("spec", {})
     causes: list[Cause] = []
     name = obj["metadata"].get("name", "")
-    if len(name) > 52:  # the job's name adds eleven characters
+    if len(name) > 52:  # the job's name has eleven additional characters
         causes.append(invalid_value("metadata.name", name, "must be no more than 52 characters"))
     schedule = spec.get("schedule", "")
     if not schedule:

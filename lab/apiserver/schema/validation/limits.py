@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TYPES = ("Container", "Pod", "PersistentVolumeClaim")
 PARTS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
-#: (the smaller field, the larger field, the field that the server names, the value that it shows, its words)
+# (the smaller field, the larger field, the field in the server's message, the value in it, its text)
 ORDER = (
     ("min", "max", "min", "min", "min value {} is greater than max value {}"),
     (
@@ -45,7 +45,7 @@ ORDER = (
 
 
 def limit_range(obj: Object) -> list[Cause]:
-    """Judge a LimitRange."""
+    """Validate a LimitRange."""
     causes: list[Cause] = []
     types: set[str] = set()
     for index, item in enumerate((obj.get("spec") or {}).get("limits") or []):

@@ -45,7 +45,7 @@ def length(limit: int) -> str:
 
 
 def dns_label(value: str) -> list[str]:
-    """Return what is wrong with an RFC 1123 label."""
+    """Return the error message for an invalid RFC 1123 label."""
     messages = [length(63)] if len(value) > 63 else []
     if _LABEL.match(value):
         return messages
@@ -53,7 +53,7 @@ def dns_label(value: str) -> list[str]:
 
 
 def own_name(name: str, at: str, taken: set[str]) -> list[Cause]:
-    """Judge the name of an entry of a list, and take it: a DNS label that no other entry has."""
+    """Validate and record the name of a list entry: a DNS label that no other entry has."""
     if not name:
         causes = [required(f"{at}.name")]
     elif wrong := dns_label(name):
@@ -65,20 +65,20 @@ def own_name(name: str, at: str, taken: set[str]) -> list[Cause]:
 
 
 def dns_subdomain(value: str) -> list[str]:
-    """Return what is wrong with an RFC 1123 subdomain."""
+    """Return the error message for an invalid RFC 1123 subdomain."""
     messages = [length(253)] if len(value) > 253 else []
     return messages if _SUBDOMAIN.match(value) else [*messages, SUBDOMAIN_TEXT]
 
 
 def path_segment(value: str) -> list[str]:
-    """Return what is wrong with a name that is only a segment of a path."""
+    """Return the error message for an invalid path segment."""
     if value in (".", ".."):
         return [f"may not be '{value}'"]
     return [f"may not contain '{bad}'" for bad in ("/", "%") if bad in value]
 
 
 def qualified_name(value: str) -> list[str]:
-    """Return what is wrong with a label key."""
+    """Return the error message for an invalid label key."""
     prefix, slash, name = value.rpartition("/")
     messages: list[str] = []
     if slash and "/" in prefix:
@@ -99,13 +99,13 @@ def qualified_name(value: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    """Return what is wrong with a label value."""
+    """Return the error message for an invalid label value."""
     messages = [length(63)] if len(value) > 63 else []
     return messages if _VALUE.match(value) else [*messages, VALUE_TEXT]
 
 
 def labels(given: Any, field: str) -> list[Cause]:
-    """Return what is wrong with a label mapping."""
+    """Return the errors of a label mapping."""
     causes = []
     for key, value in (given or {}).items():
         causes += [invalid_value(field, key, text) for text in qualified_name(key)]
@@ -114,7 +114,7 @@ def labels(given: Any, field: str) -> list[Cause]:
 
 
 def annotation_map(given: Any, field: str) -> list[Cause]:
-    """Return what is wrong with annotations."""
+    """Return the errors of annotations."""
     causes = []
     size = 0
     for key, value in (given or {}).items():
@@ -126,7 +126,7 @@ def annotation_map(given: Any, field: str) -> list[Cause]:
 
 
 def name_rule(key: str) -> Any:
-    """Return the function that judges the names of a kind."""
+    """Return the function that validates the names of a kind."""
     if key in LABEL_NAMED:
         return dns_label
     if key == "events" or key.startswith(RBAC_KINDS):
@@ -135,13 +135,13 @@ def name_rule(key: str) -> Any:
 
 
 def check(key: str, obj: Object, *, namespaced: bool) -> list[Cause]:
-    """Return everything that is wrong with an object's metadata."""
+    """Return all errors of an object's metadata."""
     meta = obj.get("metadata", {})
     causes: list[Cause] = []
     rule = name_rule(key)
     prefix = meta.get("generateName")
     if prefix:
-        # A prefix may end in '-': what follows is appended (MaskTrailingDash).
+        # A prefix may end in '-', since random characters are appended (MaskTrailingDash).
         causes += [invalid_value("metadata.generateName", prefix, text) for text in rule(re.sub(r"-$", "a", prefix))]
     name = meta.get("name", "")
     if not name:
@@ -159,7 +159,7 @@ def check(key: str, obj: Object, *, namespaced: bool) -> list[Cause]:
 
 
 def owner_references(given: Any) -> list[Cause]:
-    """Return what is wrong with owner references."""
+    """Return the errors of owner references."""
     field = "metadata.ownerReferences"
     causes: list[Cause] = []
     controller = ""
@@ -185,7 +185,7 @@ def owner_references(given: Any) -> list[Cause]:
 
 
 def selector(given: Any, field: str) -> list[Cause]:
-    """Return what is wrong with a LabelSelector."""
+    """Return the errors of a LabelSelector."""
     if not isinstance(given, dict):
         return []
     causes = labels(given.get("matchLabels"), f"{field}.matchLabels")

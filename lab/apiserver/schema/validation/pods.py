@@ -23,18 +23,18 @@ IMMUTABLE = (
 
 
 def pod(obj: Object) -> list[Cause]:
-    """Judge a Pod."""
+    """Validate a Pod."""
     return pod_spec(obj.get("spec", {}), "spec", host_names=True)
 
 
 def new_pod(obj: Object) -> list[Cause]:
-    """Judge what a Pod may not bring along."""
+    """Validate that a new Pod has no fields that only the server may set."""
     given = (obj.get("spec") or {}).get("ephemeralContainers")
     return [forbidden_field("spec.ephemeralContainers", "cannot be set on create")] if given else []
 
 
 def ephemeral_change(old: Object, new: Object) -> list[Cause]:
-    """Judge an update of the ephemeral containers: they are added, never changed or removed."""
+    """Validate an update of the ephemeral containers: they are added, never changed or removed."""
     causes = []
     now = {c.get("name"): c for c in new["spec"].get("ephemeralContainers") or []}
     for container in old["spec"].get("ephemeralContainers") or []:
@@ -46,7 +46,7 @@ def ephemeral_change(old: Object, new: Object) -> list[Cause]:
 
 
 def template(obj: Object, field: str) -> list[Cause]:
-    """Judge a PodTemplateSpec."""
+    """Validate a PodTemplateSpec."""
     meta = obj.get("metadata", {})
     causes = metadata.labels(meta.get("labels"), f"{field}.labels")
     causes += metadata.annotation_map(meta.get("annotations"), f"{field}.annotations")
@@ -54,7 +54,7 @@ def template(obj: Object, field: str) -> list[Cause]:
 
 
 def pod_spec(spec: Object, field: str, *, host_names: bool = False) -> list[Cause]:
-    """Judge a PodSpec."""
+    """Validate a PodSpec."""
     causes = volumes.volumes(spec.get("volumes"), f"{field}.volumes")
     wrong = {cause.field.split("]")[0] for cause in causes}  # an invalid volume cannot be mounted
     known = {
@@ -125,7 +125,7 @@ def _names(spec: Object, field: str) -> list[Cause]:
 
 
 def tolerations(given: Any, field: str) -> list[Cause]:
-    """Judge tolerations."""
+    """Validate tolerations."""
     causes: list[Cause] = []
     for index, toleration in enumerate(given or []):
         at = f"{field}[{index}]"
@@ -187,7 +187,7 @@ def _spread(given: Any, field: str) -> list[Cause]:
 
 
 def pod_change(old: Object, new: Object) -> list[Cause]:
-    """Judge what an update changes in a pod."""
+    """Validate an update of a pod."""
     causes: list[Cause] = []
     before, after = old.get("spec", {}), clone(new.get("spec", {}))
     for part in ("containers", "initContainers"):
@@ -210,7 +210,7 @@ def pod_change(old: Object, new: Object) -> list[Cause]:
     if before.get("terminationGracePeriodSeconds", 0) < 0 and after.get("terminationGracePeriodSeconds") == 1:
         _same(before, after, "terminationGracePeriodSeconds")
     if old.get("spec", {}).get("schedulingGates"):
-        for free in ("nodeSelector", "affinity"):  # a gated pod may still be narrowed down
+        for free in ("nodeSelector", "affinity"):  # the node selection of a gated pod may be narrowed
             _same(before, after, free)
         gates = {gate["name"] for gate in before["schedulingGates"]}
         for index, gate in enumerate(new.get("spec", {}).get("schedulingGates") or []):

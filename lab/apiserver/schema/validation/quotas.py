@@ -50,7 +50,7 @@ COMPUTED = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "l
 
 
 def quota(obj: Object) -> list[Cause]:
-    """Judge a ResourceQuota."""
+    """Validate a ResourceQuota."""
     causes: list[Cause] = []
     for name, amount in (obj.get("spec", {}).get("hard") or {}).items():
         at = f"spec.hard[{name}]"
@@ -63,7 +63,7 @@ def quota(obj: Object) -> list[Cause]:
 
 
 def quota_change(old: Object, new: Object) -> list[Cause]:
-    """Judge what an update changes in a ResourceQuota."""
+    """Validate an update of a ResourceQuota."""
     before, after = old["spec"].get("scopes") or [], new["spec"].get("scopes") or []
     if sorted(before) == sorted(after):
         return []
@@ -81,7 +81,7 @@ def _quota_name(name: str, at: str) -> list[Cause]:
 
 
 def _scopes(spec: Object) -> list[Cause]:
-    """Judge the scopes of a quota, each by itself, with the resources and with each other."""
+    """Validate the scopes of a quota: each alone, with the resources and with each other."""
     scopes, causes = spec.get("scopes") or [], []
     for scope in scopes:
         if scope not in SCOPES:

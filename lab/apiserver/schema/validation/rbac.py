@@ -15,12 +15,12 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 def role(obj: Object) -> list[Cause]:
-    """Judge a Role."""
+    """Validate a Role."""
     return _rules(obj.get("rules"), namespaced=True)
 
 
 def cluster_role(obj: Object) -> list[Cause]:
-    """Judge a ClusterRole."""
+    """Validate a ClusterRole."""
     return _rules(obj.get("rules"), namespaced=False)
 
 
@@ -48,12 +48,12 @@ def _rules(given: Any, *, namespaced: bool) -> list[Cause]:
 
 
 def role_binding(obj: Object) -> list[Cause]:
-    """Judge a RoleBinding."""
+    """Validate a RoleBinding."""
     return _binding(obj, ("Role", "ClusterRole"), namespaced=True)
 
 
 def cluster_role_binding(obj: Object) -> list[Cause]:
-    """Judge a ClusterRoleBinding."""
+    """Validate a ClusterRoleBinding."""
     return _binding(obj, ("ClusterRole",), namespaced=False)
 
 
@@ -96,7 +96,7 @@ def _subject(subject: Object, at: str, *, namespaced: bool) -> list[Cause]:
 
 
 def binding_change(old: Object, new: Object) -> list[Cause]:
-    """Judge what an update changes in a binding."""
+    """Validate an update of a binding."""
     if old.get("roleRef") == new.get("roleRef"):
         return []
     return [invalid_value("roleRef", new.get("roleRef"), "cannot change roleRef")]

@@ -1,4 +1,4 @@
-"""Validation of requests and limits: names, amounts, and what may not be overcommitted."""
+"""Validation of requests and limits: names, amounts, and resources that cannot be overcommitted."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ HUGEPAGES = "hugepages-"
 
 
 def is_native(name: str) -> bool:
-    """Tell whether a resource belongs to Kubernetes itself."""
+    """Return whether a resource is one of Kubernetes' own."""
     return "/" not in name or "kubernetes.io/" in name
 
 
 def is_extended(name: str) -> bool:
-    """Tell whether a resource is an extended one, such as nvidia.com/gpu."""
+    """Return whether a resource is an extended one, such as nvidia.com/gpu."""
     return not is_native(name) and not name.startswith("requests.")
 
 
 def is_overcommittable(name: str) -> bool:
-    """Tell whether requests may stay below limits."""
+    """Return whether requests may be lower than limits."""
     return is_native(name) and not name.startswith(HUGEPAGES)
 
 
 def name_causes(name: str, at: str) -> list[Cause]:
-    """Judge a container's resource name."""
+    """Validate a container's resource name."""
     wrong = [invalid_value(at, name, text) for text in metadata.qualified_name(name)]
     if wrong:
         return wrong
@@ -44,7 +44,7 @@ def name_causes(name: str, at: str) -> list[Cause]:
 
 
 def amount_causes(name: str, amount: str, at: str) -> list[Cause]:
-    """Judge an amount of a resource."""
+    """Validate an amount of a resource."""
     exact = quantity.value(amount)
     if exact < 0:
         return [invalid_value(at, amount, "must be greater than or equal to 0")]
@@ -54,7 +54,7 @@ def amount_causes(name: str, amount: str, at: str) -> list[Cause]:
 
 
 def requirements(given: Object, field: str) -> list[Cause]:
-    """Judge the resources of a container."""
+    """Validate the resources of a container."""
     limits, requests = given.get("limits") or {}, given.get("requests") or {}
     causes: list[Cause] = []
     for part, amounts in (("limits", limits), ("requests", requests)):

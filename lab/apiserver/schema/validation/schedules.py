@@ -16,7 +16,7 @@ BOUNDS: tuple[tuple[int, int, dict[str, int]], ...] = (
 
 
 def error(schedule: str) -> str:
-    """Return what is wrong with a schedule, or ""."""
+    """Return the error message for an invalid schedule, or ""."""
     if schedule.startswith("@"):
         return "" if schedule in MACROS or schedule.startswith("@every ") else f"unrecognized descriptor: {schedule}"
     parts = schedule.split()

@@ -15,7 +15,7 @@ CHANGES = ("Always", "OnRootMismatch")
 
 
 def of_pod(context: Any, at: str) -> list[Cause]:
-    """Judge a pod's security context."""
+    """Validate a pod's security context."""
     context = context or {}
     causes = _ids(context, at, ("runAsUser", "runAsGroup", "fsGroup"))
     for index, group in enumerate(context.get("supplementalGroups") or []):
@@ -27,7 +27,7 @@ def of_pod(context: Any, at: str) -> list[Cause]:
 
 
 def of_container(context: Any, at: str) -> list[Cause]:
-    """Judge a container's security context."""
+    """Validate a container's security context."""
     context = context or {}
     causes = _ids(context, at, ("runAsUser", "runAsGroup"))
     if context.get("allowPrivilegeEscalation") is False:

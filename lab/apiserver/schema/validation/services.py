@@ -16,7 +16,7 @@ PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 
 def service(obj: Object) -> list[Cause]:
-    """Judge a Service."""
+    """Validate a Service."""
     spec = obj.get("spec", {})
     kind, ports = spec.get("type", ""), spec.get("ports") or []
     causes: list[Cause] = []
@@ -99,7 +99,7 @@ def _ports(ports: list[Any]) -> list[Cause]:
 
 
 def service_change(old: Object, new: Object) -> list[Cause]:
-    """Judge what an update changes in a Service."""
+    """Validate an update of a Service."""
     before, after = old.get("spec", {}), new.get("spec", {})
     if before.get("type") == "ExternalName" or after.get("type") == "ExternalName":
         return []
@@ -110,7 +110,7 @@ def service_change(old: Object, new: Object) -> list[Cause]:
 
 
 def network_policy(obj: Object) -> list[Cause]:
-    """Judge a NetworkPolicy."""
+    """Validate a NetworkPolicy."""
     spec = obj.get("spec", {})
     causes = metadata.selector(spec.get("podSelector"), "spec.podSelector")
     for direction in ("ingress", "egress"):

@@ -19,7 +19,7 @@ CLAIM_TEXT = "spec is immutable after creation except resources.requests and vol
 
 
 def claim(obj: Object) -> list[Cause]:
-    """Judge a PersistentVolumeClaim."""
+    """Validate a PersistentVolumeClaim."""
     spec = obj.get("spec", {})
     causes: list[Cause] = []
     if not spec.get("accessModes"):
@@ -39,7 +39,7 @@ def claim(obj: Object) -> list[Cause]:
 
 
 def claim_change(old: Object, new: Object) -> list[Cause]:
-    """Judge a change of a PersistentVolumeClaim."""
+    """Validate an update of a PersistentVolumeClaim."""
     before, after = dict(old.get("spec", {})), dict(new.get("spec", {}))
     if old.get("status", {}).get("phase") == "Bound":
         after["resources"] = before.get("resources")
@@ -50,7 +50,7 @@ def claim_change(old: Object, new: Object) -> list[Cause]:
 
 
 def storage_class(obj: Object) -> list[Cause]:
-    """Judge a StorageClass."""
+    """Validate a StorageClass."""
     causes: list[Cause] = [] if obj.get("provisioner") else [required("provisioner")]
     if obj.get("reclaimPolicy") not in ("Delete", "Retain"):
         causes.append(unsupported("reclaimPolicy", obj.get("reclaimPolicy"), ["Delete", "Retain"]))
@@ -62,7 +62,7 @@ def storage_class(obj: Object) -> list[Cause]:
 
 
 def storage_class_change(old: Object, new: Object) -> list[Cause]:
-    """Judge a change of a StorageClass."""
+    """Validate an update of a StorageClass."""
     causes: list[Cause] = []
     if (old.get("parameters") or {}) != (new.get("parameters") or {}):
         causes.append(forbidden_field("parameters", "updates to parameters are forbidden."))

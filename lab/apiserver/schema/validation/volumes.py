@@ -1,4 +1,4 @@
-"""Validation of volumes: a name, exactly one source, and what each source needs."""
+"""Validation of volumes: a name, exactly one source, and the required fields of each source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEEDS = {
 
 
 def volumes(given: Any, field: str) -> list[Cause]:
-    """Judge the volumes of a pod spec."""
+    """Validate the volumes of a pod spec."""
     causes: list[Cause] = []
     names: set[str] = set()
     for index, volume in enumerate(given or []):

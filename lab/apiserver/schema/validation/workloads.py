@@ -47,7 +47,7 @@ def _common(obj: Object, word: str) -> list[Cause]:
 
 
 def deployment(obj: Object) -> list[Cause]:
-    """Judge a Deployment."""
+    """Validate a Deployment."""
     causes = _common(obj, "deployment")
     strategy = obj.get("spec", {}).get("strategy", {})
     if strategy.get("type") not in ("Recreate", "RollingUpdate"):
@@ -59,23 +59,23 @@ def deployment(obj: Object) -> list[Cause]:
 
 
 def replica_set(obj: Object) -> list[Cause]:
-    """Judge a ReplicaSet."""
+    """Validate a ReplicaSet."""
     return _common(obj, "deployment")
 
 
 def daemon_set(obj: Object) -> list[Cause]:
-    """Judge a DaemonSet."""
+    """Validate a DaemonSet."""
     return _common(obj, "daemonset")
 
 
 def selector_change(old: Object, new: Object) -> list[Cause]:
-    """Judge a change of a workload with a fixed selector."""
+    """Validate an update of a workload with a fixed selector."""
     before, after = old.get("spec", {}).get("selector"), new.get("spec", {}).get("selector")
     return [] if before == after else [invalid_value("spec.selector", after, "field is immutable")]
 
 
 def disruption_budget(obj: Object) -> list[Cause]:
-    """Judge a PodDisruptionBudget."""
+    """Validate a PodDisruptionBudget."""
     spec = obj.get("spec", {})
     causes = metadata.selector(spec.get("selector"), "spec.selector")
     for name in ("minAvailable", "maxUnavailable"):

@@ -1,11 +1,11 @@
-"""Storage that is slow, full, or late to show a rename: Python programs of a pod meet it here.
+"""Simulated storage faults (slow, full, late renames) for the Python programs of a pod.
 
-`SIM_STORAGE` maps folders to what they are like: `write_mb_s` makes fsync take as long as a disk of that rate would,
-and `rename_delay_s` lets a rename over an existing file be seen that much later, as a cache of attributes does; with
-`corrupts` a renamed file has another byte, with `hang_s` the file system does not answer for that long, and with
-`quota_bytes` the folder's files may be so large together, which no free space shows. With `rename_gap_s` a file that is
-replaced is missing for that long, and `locks` is `local` where each node knows its own only, or the name of the error
-that a lock gets. The files themselves are real.
+`SIM_STORAGE` maps folders to their properties: `write_mb_s` makes fsync take as long as with a disk of that rate;
+`rename_delay_s` delays the visibility of a rename over an existing file, as a cache of attributes does; with `corrupts`
+a renamed file has a changed byte; with `hang_s` the file system does not respond for that time; `quota_bytes` limits
+the total size of the folder's files, which free space does not show. With `rename_gap_s` a replaced file is missing for
+that time. `locks` is `local` if each node has only its own locks, or the name of the error that a lock gets. The files
+themselves are real.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _like(path: str) -> dict[str, Any]:
 
 
 def fsync(descriptor: int) -> None:
-    """Take as long as the bytes of the file need at the place's rate."""
+    """Wait as long as the bytes of the file take at the folder's rate."""
     _fsync(descriptor)
     rate = _like(os.readlink(f"/proc/self/fd/{descriptor}")).get("write_mb_s")
     if rate:
@@ -39,7 +39,7 @@ def fsync(descriptor: int) -> None:
 
 
 def replace(source: str, target: str, **options: Any) -> None:
-    """Rename at once to a new name, and late where a reader may have seen the old file."""
+    """Rename at once to a new name, and with a delay if a reader may have seen the old file."""
     delay = _like(target).get("rename_delay_s")
     if _like(target).get("rename_gap_s") and os.path.exists(target):
         os.unlink(target)
@@ -59,7 +59,7 @@ def replace(source: str, target: str, **options: Any) -> None:
     def later() -> None:
         try:
             _replace(aside, target)
-        except OSError:  # the folder was removed meanwhile
+        except OSError:  # the folder was removed in the meantime
             return
 
     timer = threading.Timer(delay, later)
@@ -68,7 +68,7 @@ def replace(source: str, target: str, **options: Any) -> None:
 
 
 def _locked(descriptor: int) -> bool:
-    """Say whether a lock is to be taken for real; raises the error that the place has for locks."""
+    """Return whether to take a real lock; raise the error that the folder has for locks."""
     kind = _like(os.readlink(f"/proc/self/fd/{descriptor}")).get("locks")
     if kind and kind != "local":
         raise OSError(getattr(errno, kind), os.strerror(getattr(errno, kind)))
@@ -76,25 +76,25 @@ def _locked(descriptor: int) -> bool:
 
 
 def flock(descriptor: int, operation: int) -> None:
-    """Lock as the place does."""
+    """Take a flock as the folder does."""
     if _locked(descriptor):
         _flock(descriptor, operation)
 
 
 def lockf(descriptor: int, operation: int, *part: int) -> None:
-    """Lock as the place does."""
+    """Take a lockf lock as the folder does."""
     if _locked(descriptor):
         _lockf(descriptor, operation, *part)
 
 
 def statvfs(path: str) -> os.statvfs_result:
-    """Answer as late as the server does."""
+    """Respond with the server's delay."""
     time.sleep(_like(os.path.join(path, "x")).get("hang_s", 0))
     return _statvfs(path)
 
 
 def write(descriptor: int, data: bytes) -> int:
-    """Refuse what the quota of the place has no room for."""
+    """Reject a write that exceeds the folder's quota."""
     path = os.readlink(f"/proc/self/fd/{descriptor}")
     quota = _like(path).get("quota_bytes")
     if quota and _used(path) + len(data) > quota:
@@ -103,14 +103,14 @@ def write(descriptor: int, data: bytes) -> int:
 
 
 def _used(path: str) -> int:
-    """Count the bytes of all files of the place that holds a path."""
+    """Sum up the bytes of all files in the folder of a path."""
     place = max((place for place in _PLACES if path.startswith(place.rstrip("/") + "/")), key=len)
     names = [os.path.join(folder, name) for folder, _, files in os.walk(place) for name in files]
     return sum(map(_size, names))
 
 
 def _size(name: str) -> int:
-    """Return a file's bytes; 0 of one that another pod has removed since it was listed."""
+    """Return a file's bytes; 0 if another pod has removed it since it was listed."""
     try:
         return os.lstat(name).st_size
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """Python programs of pods without namespaces: their pod's files, names and addresses.
 
-Python imports this before the program when it is on PYTHONPATH.  It redirects what a namespace would: paths of
-mounts, the host name, names of the cluster, `0.0.0.0` (the pod's own address), the addresses of services, and what
-network policies drop.  Other programs (shells, getent) see the machine as it is: that is said to be lost.
+Python imports this before the program because it is on PYTHONPATH. It redirects everything that a namespace would:
+paths of mounts, the host name, names of the cluster, `0.0.0.0` (the pod's own address), the addresses of services, and
+packets that network policies drop. Other programs (shells, getent) see the machine itself: this is reported as lost.
 """
 # ruff: noqa: PTH120, PTH123 - it replaces functions that pathlib calls
 
@@ -26,9 +26,9 @@ with open(os.environ["SIM_PLAIN"], encoding="utf-8") as _file:
     POD: dict[str, Any] = json.load(_file)
 PATHS: list[list[str]] = sorted(POD["paths"], key=lambda pair: -len(pair[0]))
 OWN: tuple[str, ...] = tuple(POD["own"])
-"""Folders of the cluster's files and of this Python: a path in one is this machine's, wherever pods have mounts."""
+"""Folders of the cluster's files and of this Python: paths in them are never redirected, even below a pod's mounts."""
 DROPPED_S = 130
-"""How long Linux tries to connect before it gives up (tcp_syn_retries=6)."""
+"""Seconds until Linux gives up a connection attempt (tcp_syn_retries=6)."""
 ANY = "0.0.0.0"  # noqa: S104 - what a program says that means all addresses
 
 _execve, _listdir, _readlink, _socket, _getaddrinfo = (
@@ -45,7 +45,7 @@ _bind, _connect, _connect_ex = _socket.bind, _socket.connect, _socket.connect_ex
 
 
 def moved(path: Any) -> Any:
-    """Where a path of the pod is on this machine."""
+    """Return the path on this machine of a path in the pod."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if isinstance(text, str) and not f"{text}/".startswith(OWN):
         for target, source in PATHS:
@@ -55,7 +55,7 @@ def moved(path: Any) -> Any:
 
 
 def shown(path: Any) -> Any:
-    """Return what a path of this machine is called in the pod."""
+    """Return the path in the pod of a path on this machine."""
     for target, source in PATHS if isinstance(path, str) else ():
         if path == source or path.startswith(source + "/"):
             return target + path[len(source) :]
@@ -63,7 +63,7 @@ def shown(path: Any) -> Any:
 
 
 def redirect(owner: Any, name: str, paths: int = 1) -> None:
-    """Let a function that takes a path first, or two, take the pod's paths."""
+    """Let a function that takes one or two paths first accept the pod's paths."""
     real = getattr(owner, name)
 
     def call(*given: Any, **named: Any) -> Any:
@@ -73,12 +73,12 @@ def redirect(owner: Any, name: str, paths: int = 1) -> None:
 
 
 def readlink(path: Any, **named: Any) -> Any:
-    """Read a link; what is a mount of the pod, as of an open file's link in /proc, has the pod's name."""
+    """Read a link; a target in a mount, as of an open file's link in /proc, is shown with the pod's path."""
     return shown(_readlink(moved(path), **named))
 
 
 def listdir(path: Any = ".") -> list[Any]:
-    """List a folder, with the mount points in it that only the pod has."""
+    """List a folder, including mount points in it that only the pod has."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     extra: set[str] = set()
     if isinstance(text, str):
@@ -97,20 +97,20 @@ def listdir(path: Any = ".") -> list[Any]:
 
 
 def placed(word: Any) -> bytes:
-    """Where a path of the pod is on this machine, for the kernel and for what starts without this module."""
+    """Return the path on this machine, for the kernel and for programs that start without this module."""
     return os.fsencode(moved(os.fsdecode(word)))
 
 
 def environment() -> None:
-    """Have the pod's paths in the variables, as in a pod; programs that are started have this machine's."""
+    """Set the variables to the pod's paths; started programs get this machine's paths."""
     for name, value in os.environ.items():
         os.environ[name] = ":".join(map(shown, value.split(":")))
 
 
 def started(args: Any, env: Any) -> tuple[list[bytes | str], list[bytes]]:
-    """Return command line and variables by this machine's paths: the program, and the file that it is to run.
+    """Return command line and variables with this machine's paths: those of the program and of the file that it runs.
 
-    Of an interpreter that file is the first argument which is not an option.
+    For an interpreter that file is the first argument which is not an option.
     """
     words = list(args)
     file = next((n for n, word in enumerate(words) if n and not os.fsencode(word).startswith(b"-")), 0)
@@ -120,7 +120,7 @@ def started(args: Any, env: Any) -> tuple[list[bytes | str], list[bytes]]:
 
 
 def redirect_start(owner: Any, name: str) -> None:
-    """Let a program be started where it is."""
+    """Let a function start a program by its path on this machine."""
     real = getattr(owner, name)
 
     def call(args: Any, candidates: Any, close: Any, kept: Any, cwd: Any, env: Any, *more: Any) -> Any:
@@ -131,7 +131,7 @@ def redirect_start(owner: Any, name: str) -> None:
 
 
 def execve(path: Any, args: Any, env: Any = None) -> None:
-    """Become a program where it is."""
+    """Execute a program by its path on this machine."""
     pairs = None if env is None else [os.fsencode(key) + b"=" + os.fsencode(value) for key, value in env.items()]
     words, pairs = started(args, pairs)
     _execve(placed(path), words, dict(pair.split(b"=", 1) for pair in pairs))
@@ -141,7 +141,7 @@ def execve(path: Any, args: Any, env: Any = None) -> None:
 
 
 def ask(name: str) -> list[str] | None:
-    """Return the IPv4 addresses of a full name from the cluster's DNS; None: it does not exist."""
+    """Return the IPv4 addresses of a full name from the cluster's DNS; None if it does not exist."""
     query = struct.pack("!HHHHHH", 1, 0x100, 1, 0, 0, 0)
     query += b"".join(bytes([len(part)]) + part.encode() for part in name.split(".") if part) + b"\0\0\1\0\1"
     with _socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
@@ -179,7 +179,7 @@ def resolve(name: str) -> list[str]:
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is given by its number."""
+    """Return whether a host is a numeric address."""
     try:
         socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
     except OSError:
@@ -188,7 +188,7 @@ def is_address(host: str) -> bool:
 
 
 def getaddrinfo(host: Any, *more: Any, **named: Any) -> list[Any]:
-    """Look up a name as the pod would."""
+    """Resolve a name as the pod would."""
     text = host.decode() if isinstance(host, bytes) else host
     if not text or is_address(text) or text == "localhost":
         return list(_getaddrinfo(host, *more, **named))
@@ -206,14 +206,14 @@ def gethostbyname(name: str) -> str:
 
 
 def dropped(sock: socket.socket, address: tuple[Any, ...]) -> bool:
-    """Whether a network policy swallows packets to that address."""
+    """Return whether a network policy drops packets to that address."""
     try:
         with open(POD["rules"], encoding="utf-8") as file:
             rules = json.load(file)
     except (OSError, ValueError):
         return False
     protocol = 6 if sock.type == socket.SOCK_STREAM else 17
-    for rule in rules:  # by priority: the first that matches decides
+    for rule in rules:  # by priority: the first matching rule decides
         low, high = rule["ports"]
         if (
             rule["dst"] == address[0]
@@ -226,7 +226,7 @@ def dropped(sock: socket.socket, address: tuple[Any, ...]) -> bool:
 
 
 def prepare(sock: socket.socket, address: Any) -> Any:
-    """Translate a destination, and leave from the pod's own address as its packets would."""
+    """Translate a destination, and bind to the pod's own address as the source."""
     if sock.family != socket.AF_INET or not isinstance(address, tuple):
         return address
     if isinstance(address[0], str) and address[0] and not is_address(address[0]):
@@ -238,7 +238,7 @@ def prepare(sock: socket.socket, address: Any) -> Any:
 
 
 def bind(self: socket.socket, address: Any) -> None:
-    """Bind to the pod's address where all were meant."""
+    """Bind to the pod's address instead of all addresses."""
     if self.family == socket.AF_INET and address[0] in ("", ANY):
         address = (POD["ip"], *address[1:])
     _bind(self, address)
@@ -255,7 +255,7 @@ def connect(self: socket.socket, address: Any) -> None:
 
 
 def connect_ex(self: socket.socket, address: Any) -> int:
-    """Connect as from inside the pod; the error as a number."""
+    """Connect as from inside the pod; return the error number."""
     address = prepare(self, address)
     if self.family == socket.AF_INET and self.type == socket.SOCK_STREAM and dropped(self, address):
         return errno.EINPROGRESS
@@ -263,14 +263,14 @@ def connect_ex(self: socket.socket, address: Any) -> int:
 
 
 def install() -> None:
-    """Put everything in place."""
+    """Install all redirections."""
     for name in ("open", "stat", "lstat", "access", "scandir", "statvfs", "unlink", "remove", "mkdir"):
         redirect(os, name)
     for name in ("rmdir", "chdir", "chmod", "chown", "utime", "truncate"):
         redirect(os, name)
     for name in ("rename", "replace", "link", "symlink"):
         redirect(os, name, paths=2)
-    vars(os).pop("posix_spawn", None)  # subprocess does without it then
+    vars(os).pop("posix_spawn", None)  # then subprocess does not use it
     redirect_start(_posixsubprocess, "fork_exec")
     if "subprocess" in sys.modules:
         redirect_start(sys.modules["subprocess"], "_fork_exec")
@@ -296,7 +296,7 @@ def install() -> None:
 
 
 def go_on() -> None:
-    """Import the module of the same name that the pod's own PYTHONPATH has, which this one hides."""
+    """Import the module of the same name on the pod's own PYTHONPATH, which this one hides."""
     own = [folder for folder in os.environ["PYTHONPATH"].split(":") if folder != os.path.dirname(__file__)]
     spec = PathFinder.find_spec(__name__, own) if any(own) else None
     if spec is not None and spec.loader is not None:
