@@ -136,7 +136,8 @@ def test_the_plan_prices_nodes_that_are_released_as_they_are_proven():
     assert not any("one job over all" in line for line in released)
     hours = [float(re.search(r"([\d.]+) GPU-hours", said[-1])[1]) for said in (held, released)]
     assert hours[0] - hours[1] > 232 * 8 * 40 / 3600, "more than the job at the end"
-    assert re.search(r"\((2\d\d) nodes released before the last round\)", released[-1])
+    count = re.search(r"\((\d+) nodes released before the last round\)", released[-1])
+    assert count and int(count[1]) > 0.8 * 232, released[-1]
 
 
 def test_the_plan_prices_diagnostics():

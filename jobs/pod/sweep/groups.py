@@ -1,9 +1,8 @@
 """Groups of nodes that pass with each other and fail with the others: a faulty link that no label shows.
 
 A bad node fails with every node. Nodes that fail with most of a fleet and pass with each other are not bad: the fault
-is in the link between them and the others. A cut of the fleet is an alternative to bad nodes or bad pairs. It is
-accepted if it explains the tests better by more than the cost of choosing its nodes (minimum description length,
-Rissanen 1978).
+is in the link between them and the others. A cut of the fleet is accepted if it explains the tests decisively better
+than bad nodes or bad pairs do (likelihood.py).
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from itertools import product
-from math import lgamma, log
 from typing import Dict, FrozenSet, List, Mapping, Sequence, Set, Tuple
+
+from .likelihood import ACCIDENT, DECISIVE, Count, at_unknown_rate, log_of_groups
 
 Met = Mapping[str, Set[str]]
 
-BELIEVED = 4.6  # nats, a hundred times as likely: two nodes that pass with each other and fail with all 12 others
 LEAST = 4  # failing tests across a cut: as many as of two bad paths between four nodes
 WEIGHTS = (1, 3)  # passes that a failure outweighs: more than one if half of the paths across are bad
 MOST = 4  # groups to search for: a fabric with more of them needs labels
@@ -64,7 +63,7 @@ def _cut(nodes: Sequence[str], passed: Met, failed: Met) -> FrozenSet[str]:
     rng = random.Random(len(nodes))  # noqa: S311 -- a search that can be repeated
     starts = [_failing(edges, times) for times in (2, 3, 4)] + [_doubtful(edges)]
     starts += [_balanced(nodes, edges, rng) for _ in range(STARTS if len(nodes) <= LARGE else 1)]
-    best: Tuple[float, List[str]] = (BELIEVED, [])
+    best: Tuple[float, List[str]] = (DECISIVE, [])
     weighted = [_weighted(nodes, edges, weight) for weight in WEIGHTS]
     for start, pulls in product(starts, weighted):
         side = _pruned(_settled(pulls, start), edges)
@@ -135,28 +134,23 @@ def _pruned(side: Set[str], edges: Edges) -> Set[str]:
 
 def _gain(side: Set[str], rest: Set[str], edges: Edges) -> float:
     """Return the gain of a cut over bad nodes of its smaller side, or bad pairs, as explanations; in nats."""
-    passes, failures = _count(side, rest, edges)
-    in_side = [each // 2 for each in _count(side, side, edges)]
-    in_rest = [each // 2 for each in _count(rest, rest, edges)]
-    if failures < max(LEAST, len(side)):
+    across, in_side, in_rest = (_count(*each, edges) for each in ((side, rest), (side, side), (rest, rest)))
+    if across[0] < max(LEAST, len(side)):
         return 0.0
-    size = len(side) + len(rest)
-    chosen = lgamma(size + 1) - lgamma(len(side) + 1) - lgamma(len(rest) + 1)  # log of the number of sets of this size
-    together = _likely(in_side[0] + in_rest[0], in_side[1] + in_rest[1])
-    share = (failures + 0.5) / (passes + failures + 1)
-    nodes = in_side[0] * 2 * log(1 - share) + in_side[1] * log(1 - (1 - share) ** 2) + _likely(*in_rest)
-    pairs = _likely(passes + in_side[0] + in_rest[0], failures + in_side[1] + in_rest[1])
-    return together - max(nodes, pairs - _likely(passes, failures) + chosen)
+    chosen = log_of_groups(len(side), len(side) + len(rest))
+    inside = _sum(in_side, in_rest)
+    by_cut = at_unknown_rate(across) + at_unknown_rate(inside, ACCIDENT) - chosen
+    of_nodes = (across[0] + in_side[0], across[1] + 2 * in_side[1] - in_side[0])  # two bad ones pass: two passes
+    by_nodes = at_unknown_rate(of_nodes) + at_unknown_rate(in_rest, ACCIDENT) - chosen
+    return by_cut - max(by_nodes, at_unknown_rate(_sum(across, inside)))
 
 
-def _likely(passes: int, failures: int) -> float:
-    """Return the log-likelihood of so many passes and failures at their own rate."""
-    count = passes + failures
-    return sum(each * log(each / count) for each in (passes, failures) if each)
+def _sum(one: Count, other: Count) -> Count:
+    return one[0] + other[0], one[1] + other[1]
 
 
-def _count(side: Set[str], rest: Set[str], edges: Edges) -> Tuple[int, int]:
-    """Return the passes and failures between two sets; of a set with itself each counts twice."""
+def _count(side: Set[str], rest: Set[str], edges: Edges) -> Count:
+    """Return the failures and tests between two sets, or inside one."""
     signs = [sign for node in side for other, sign in edges[node].items() if other in rest]
-    failures = sum(sign < 0 for sign in signs)
-    return len(signs) - failures, failures
+    twice = 2 if side is rest else 1
+    return sum(sign < 0 for sign in signs) // twice, len(signs) // twice

@@ -1,31 +1,24 @@
 """Comparison of two explanations for failures among all pairs: bad nodes, or a path that several nodes share.
 
 Behind an unlabelled uplink with some bad paths, a node fails with most of its partners now and then. The pairs of its
-neighbours then fail, too, and none between them: a group explains more than a bad node does. The explanations are
-compared by the likelihood of the tests, with unknown rates (Bayes factor, Kass and Raftery 1995: from 100 on the
-evidence is decisive). One fault slows all its pairs equally. So each speed of failing pairs has a cost, once for each
-element that explains them, and for each unexplained pair (minimum description length, Rissanen 1978).
+neighbours then fail, too, and none between them: a group explains more than a bad node does. likelihood.py compares
+the explanations.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
-from math import lgamma, log
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from math import log
+from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
-DECISIVE = log(100)
-ACCIDENT = (1.0, 99.0)  # Beta prior of the share of pairs that fail without a fault: 1 % (docs/fleet.md)
-ANY = (1.0, 1.0)  # of a rate without prior knowledge
+from .likelihood import DECISIVE, Count, at_unknown_rate, by_accident, counted, log_of_groups, speeds
+
 LEAST = 3  # nodes of a group: two that fail are two bad nodes
 MOST = 32  # nodes among which a group is searched: those in the most failed pairs
 LARGE = 64  # nodes; larger fleets are compared only within sets of nodes that failing pairs connect
-SPREAD = 0.1  # of the level: failures of one fault at 0.9 differ by that, at 5 sigma of 2 % of noise
-SPEEDS = 9  # distinguishable speeds below 0.90
 
 Shares = Mapping[Tuple[str, ...], Optional[float]]
 Edges = Mapping[str, Mapping[str, Optional[float]]]
-Count = Tuple[int, int]  # failures, tests
 
 
 def contested(named: Sequence[str], size: int, shares: Shares) -> Tuple[Set[str], Set[str]]:
@@ -108,16 +101,16 @@ def _best(bad: Set[str], sound: FrozenSet[str], size: int, shares: Shares) -> Tu
 def _of_nodes(bad: Set[str], size: int, shares: Shares) -> float:
     """Return the likelihood of the tests if some nodes are bad, and otherwise only single pairs."""
     rest = [share for pair, share in shares.items() if bad.isdisjoint(pair)]
-    return _by_nodes(bad, size, shares) + _by_accident(_count(rest))
+    return _by_nodes(bad, size, shares) + by_accident(counted(rest))
 
 
 def _by_nodes(bad: Set[str], size: int, shares: Shares) -> float:
     """Return the likelihood of the tests of bad nodes."""
     left = {pair: share for pair, share in shares.items() if not bad.isdisjoint(pair)}
-    score = _beta(_count(left.values()), ANY) - len(bad) * log(size)
+    score = at_unknown_rate(counted(left.values())) - len(bad) * log(size)
     for node in sorted(bad):
         own = [pair for pair in left if node in pair]
-        score -= _speeds(left.pop(pair) for pair in own)
+        score -= speeds(left.pop(pair) for pair in own)
     return score
 
 
@@ -136,10 +129,10 @@ def _group(shares: Shares, size: int) -> Tuple[float, FrozenSet[str]]:
     for (one, other), failing in shares.items():
         edges.setdefault(one, {})[other] = failing
         edges.setdefault(other, {})[one] = failing
-    times = {node: _count(partners.values())[0] for node, partners in edges.items()}
+    times = {node: counted(partners.values())[0] for node, partners in edges.items()}
     often = sorted((n for n in times if times[n]), key=lambda n: (-times[n], n))[:MOST]
-    total = _count(shares.values())
-    best = (_by_accident(total), frozenset())  # type: Tuple[float, FrozenSet[str]]
+    total = counted(shares.values())
+    best = (by_accident(total), frozenset())  # type: Tuple[float, FrozenSet[str]]
     for first in often[: MOST // 4]:
         group: Set[str] = set()
         across, node = (0, 0), first
@@ -148,7 +141,7 @@ def _group(shares: Shares, size: int) -> Tuple[float, FrozenSet[str]]:
             group.add(node)
             if len(group) >= LEAST and any(edges[n].get(other, 0.0) is None for n in group for other in group):
                 out = (share for node in group for other, share in edges[node].items() if other not in group)
-                score = _score(across, total, len(group), size) - _speeds(out)
+                score = _score(across, total, len(group), size) - speeds(out)
                 best = max(best, (score, frozenset(group)), key=lambda each: each[0])
             node = _next(often, across, group, edges, total, size) if 2 * len(group) < size else ""
     return best
@@ -173,41 +166,5 @@ def _moved(across: Count, node: str, group: Set[str], edges: Edges) -> Count:
 def _score(across: Count, total: Count, count: int, size: int) -> float:
     """Return the likelihood of the tests if the paths of a group of so many nodes are bad, without their speeds."""
     rest = (total[0] - across[0], total[1] - across[1])
-    return _beta(across, ANY) + _by_accident(rest) - _log_of_groups(count, size)
-
-
-@lru_cache(maxsize=1 << 16)
-def _log_of_groups(count: int, size: int) -> float:
-    """Return the log of the number of groups of so many nodes."""
-    return lgamma(size + 1) - lgamma(count + 1) - lgamma(size - count + 1) + log(size)
-
-
-def _by_accident(count: Count) -> float:
-    """Return the likelihood of so many failures of single pairs, each with its own speed."""
-    return _beta(count, ACCIDENT) - count[0] * log(SPEEDS)
-
-
-def _speeds(shares: Iterable[Optional[float]]) -> float:
-    """Return the cost of describing the speeds of one element: the distinct values, and the value of each failure."""
-    values = sorted(share for share in shares if share is not None)
-    different, least = 0, -SPREAD
-    for value in values:
-        if value > least + SPREAD or not different:
-            different, least = different + 1, value
-    return different * log(SPEEDS) + len(values) * log(max(1, different))
-
-
-def _count(shares: Iterable[Optional[float]]) -> Count:
-    each = list(shares)
-    return sum(share is not None for share in each), len(each)
-
-
-@lru_cache(maxsize=1 << 16)
-def _beta(count: Count, prior: Tuple[float, float]) -> float:
-    """Return the log-likelihood of so many failures in so many tests at a rate with a Beta prior."""
-    (bad, tests), (one, other) = count, prior
-    return _ln_beta(one + bad, other + tests - bad) - _ln_beta(one, other)
-
-
-def _ln_beta(one: float, other: float) -> float:
-    return lgamma(one) + lgamma(other) - lgamma(one + other)
+    of_choices = log_of_groups(count, size) + log(size)  # and of how many nodes
+    return at_unknown_rate(across) + by_accident(rest) - of_choices

@@ -6,27 +6,21 @@ A failure counts against a node only with a proven partner, in a test that no ot
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from math import comb
 from statistics import median_low
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from .apart import equally_slow, group_findings, grouped, held_back, slow_inside
 from .evidence import Evidence, pair_of
 from .judgement import FAIL, HARD, NOTHING, PASS, UNCLEAR, Facts, Judged, fails_alone, how_failed
+from .likelihood import DECISIVE, Count, gain
 from .model import Finding, Fleet, Nodes, Rules
 from .shared_path import contested
 
-ACCIDENT = 0.01  # of the tests fail without a fault, at least (docs/fleet.md)
-DOUBT = 0.01  # sound nodes in a sweep that fail so often by chance, at most
-UPLINK_PAIRS = 3  # failing pairs, and at least half of a leaf's, before its uplink is suspected
-REPEATS = 6  # of one pair, at most
-SPREAD = 0.06  # three failures in this range are no accident: 4 sigma of the difference of three values of one fault
-UPLINK_PROOFS = 2  # of three probes with leaves without suspicion
-
-
-def chance(bad: int, tests: int, rate: float) -> float:
-    """Return the probability of at least so many failures at a rate (binomial)."""
-    return sum(comb(tests, n) * rate**n * (1 - rate) ** (tests - n) for n in range(bad, tests + 1))
+REPEATS = 6  # of one pair before it is left as it is
+SPREAD = (
+    0.06  # three failures that agree so well are not an accident: 4 sigma of what three values of one fault differ by
+)
+UPLINK_PROOFS = 2  # of three probes with quiet leaves
 
 
 class State(Evidence):
@@ -158,7 +152,12 @@ class State(Evidence):
         """Return whether enough pairs of a leaf fail, with several of its nodes, to suspect its uplink."""
         bad = [pair for pair, failed in tests if failed]
         nodes = {node for pair in bad for node in pair if self.fleet.leaf(node) == leaf}
-        return len(bad) >= UPLINK_PAIRS and 2 * len(bad) >= len(tests) and len(nodes) > 1
+        shares = [self._share(pair) for pair, _ in tests]
+        return (
+            2 * len(bad) >= len(tests)
+            and len(nodes) > 1
+            and gain(shares, len(set(self.fleet.leaves.values()))) >= DECISIVE
+        )
 
     def _leaves(self, pair: Nodes) -> Set[str]:
         return {self.fleet.leaf(node) for node in pair}
@@ -177,10 +176,10 @@ class State(Evidence):
                 bad = sum(self.trusted(p) for p in self.against(node))
                 good = sum(not self.at_fault(p) for p in self.passed[node])
                 elsewhere = good and self.groups and node not in self.groups
-                if bad >= self.rules.proofs and not elsewhere and self._no_accident(node):
+                if bad >= self.rules.proofs and not elsewhere:
                     likely.append((-bad, good, node))
             rest = self._rest(pairs, tested) if likely else {}
-            at_fault = [each for each in likely if self._by_rate(each[2], -each[0], each[1], rest[each[2]])]
+            at_fault = [each for each in likely if self._decisive(each[2], -each[0], each[1], rest[each[2]])]
             if not at_fault:
                 break
             bad_count, good_count, node = min(at_fault)
@@ -227,36 +226,26 @@ class State(Evidence):
             for n in self.fleet.nodes
         )
 
-    def _rest(self, pairs: Set[Nodes], tested: Set[Nodes]) -> Dict[str, float]:
-        """Return, for each node, how often tests without it fail although their nodes mostly pass."""
+    def _rest(self, pairs: Set[Nodes], tested: Set[Nodes]) -> Dict[str, Count]:
+        """Return, for each node, failures and tests of pairs without it whose nodes mostly pass."""
         sound = {pair for pair in tested if all(len(self.passed[n]) > len(self.against(n)) for n in pair)}
         failed = sound & pairs
         tests, failures = (Counter(n for pair in tested_pairs for n in pair) for tested_pairs in (sound, failed))
         nodes = {n for pair in pairs for n in pair}
-        rest = {n: (len(failed) - failures[n]) / max(1, len(sound) - tests[n]) for n in nodes}
-        return {n: max(ACCIDENT, share) for n, share in rest.items()}
+        return {n: (len(failed) - failures[n], len(sound) - tests[n]) for n in nodes}
 
-    def _no_accident(self, node: str) -> bool:
-        """Return whether a node failed more often than by accident: three failures at 1 % each do happen, four do not.
+    def _decisive(self, node: str, bad: int, good: int, elsewhere: Count) -> bool:
+        """Say whether a bad node explains its failures with proven partners decisively better than accidents do.
 
-        A partner that never passes may be the cause. With only three others in the fleet, three matching failures
-        suffice.
-        """
-        if sum(bool(self.passed[partner]) for partner in self.failed[node]) > self.rules.proofs:
-            return True
-        values = [t.value or 0.0 for p in self.failed[node] for t in self.of[pair_of(node, p)] if t.grade == FAIL]
-        answering = sum(n != node and self.can_answer(n) for n in self.fleet.nodes)
-        return answering <= self.rules.proofs and max(values, default=0.0) - min(values, default=0.0) <= SPREAD
-
-    def _by_rate(self, node: str, bad: int, good: int, rest: float) -> bool:
-        """Return whether a node fails with most partners, beyond chance at the rate of the others.
-
-        It needs the required number of partners, or all available ones; `bad` and `good` count proven partners.
+        A node with passes fails with most partners, of as many as are wanted or can test it; three failures are enough
+        where they agree (three accidents of 1 % do happen).
         """
         enough = min(self.rules.partners_for_rate, len(self.fleet.nodes) - 1)
         if good and not (bad > good and len(self.measured[node]) >= enough):
             return False
-        return chance(bad, bad + good, rest) * len(self.fleet.nodes) < DOUBT
+        partners = [partner for partner in self.against(node) if self.trusted(partner)]
+        shares = [*(self._share(pair_of(node, partner)) for partner in partners), *[None] * good]
+        return gain(shares, len(self.fleet.nodes), elsewhere) >= DECISIVE
 
     def _find_pairs(self) -> None:
         if self.groups:  # the group of each is uncertain
