@@ -1,7 +1,4 @@
-"""Training steps and checkpoints of a run on its page.
-
-Figures, each GPU against the floor, each state with its time.
-"""
+"""Training steps and checkpoints of a run on its page."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ from .heatmap import svg, text
 from .text import lines
 
 TABLE = 200
-"""Rows of a table; the record has all of them."""
+"""The most rows of a table; the record has all of them."""
 WIDTH = 430
 BINS = 48
 
 
 def page(sweep: RecordedSweep) -> str:
-    """Return the section of a sweep; '' where no sweep was run."""
+    """Return the section of a sweep; '' if no sweep ran."""
     nodes = elements(sweep)["nodes"]
     if not nodes:
         return ""
@@ -115,7 +115,7 @@ def _leaves(sweep: RecordedSweep, nodes: Sequence[NodeRow]) -> Sequence[Sequence
 
 
 def _nodes(nodes: Sequence[NodeRow]) -> Sequence[Sequence[str]]:
-    """The nodes, those that are not proven first."""
+    """Return the nodes, unproven ones first."""
     ordered = sorted(nodes, key=lambda node: (heatmap.STATES.index(node["state"]), node["name"]))
     return [
         (
