@@ -1,4 +1,4 @@
-"""The job document is built here: the one form that checks, reports and the command line read."""
+"""The builder of the job document: the one form that checks, reports and the command line read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .reader.state.partial import Partial
 from .reader.state.process import Note, channels_in
 from .rows import sides
 
-_RULES: Rules = (  # each behind the kind of evidence that it needs
+_RULES: Rules = (  # each with the kind of evidence that it needs
     ("trouble", judge_ending),
     ("what a cut ends", judge_truncation),
     ("versions", judge_versions),
