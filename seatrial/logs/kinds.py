@@ -1,4 +1,4 @@
-"""Kinds of values in documents, which no type of Python tells: jobs/cluster/json_types.py validates by them."""
+"""Kinds of values in documents that Python's types do not express: jobs/cluster/json_types.py validates by them."""
 
 from __future__ import annotations
 

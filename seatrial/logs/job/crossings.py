@@ -18,7 +18,7 @@ class Crossing(NamedTuple):
     node: str  # of that process
     comm: str
     src: int
-    dst: int  # -1 where switches reduce
+    dst: int  # -1 if switches reduce
     mask: int  # of its channels
     src_node: str | None
     dst_node: str | None
@@ -26,7 +26,7 @@ class Crossing(NamedTuple):
 
     @property
     def connector(self) -> Connector:
-        """As it was printed."""
+        """The transport as printed."""
         return self.carrier.connector
 
     @property
@@ -36,14 +36,14 @@ class Crossing(NamedTuple):
 
 
 Edge: TypeAlias = tuple[Proc, str, str, int, int, int, str | None, str | None, Carrier]
-"""The fields of a crossing; a large job has many, and few of them are requested more than their ends."""
+"""The fields of a crossing; a large job has many, and most are only asked for their ends."""
 End: TypeAlias = tuple[str, int, int, int, str]
 """Communicator, sender, receiver, connection, transport."""
 
 
 @dataclass(slots=True)
 class Between:
-    """The channels from one host to another: masks of channels as senders show them, as receivers do, as neither."""
+    """The channels from one host to another, as masks: by the senders, by the receivers, and by neither."""
 
     sent: dict[End, int] = field(default_factory=dict)
     received: dict[End, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Lines by which a collector, a pager, a limit or an editor reports that lines of a log are missing.
 
-No list of wordings is whole, so that a line is recognised by its parts: a word of removal next to a count of lines or
-bytes, or next to the log itself; or either of them in a line that brackets, dots or dashes enclose. A count of 0, and
+No list of wordings is complete, so a line is recognised by its parts: a word of removal next to a count of lines or
+bytes, or next to the log itself; or one of them in a line enclosed in brackets, dots or dashes. A count of 0, and
 "truncated: no", report nothing. Texts of a program about its data (samples, tokens, batches) have none of these nouns.
 """
 
@@ -17,7 +17,7 @@ _STRONG = frozenset(
     b"truncated truncating truncation omitted omitting elided trimmed snipped clipped shortened suppressed suppressing"
     b" dropped discarded redacted skipped skipping abbreviated abridged collapsed purged snip".split()
 )
-"""What is not said of a file or a value that is merely deleted."""
+"""Words that are not about a merely deleted file or value."""
 _OF_TESTS = frozenset((b"skipped", b"skipping", b"dropped", b"discarded", b"collapsed"))  # and of batches
 _REMOVED = _STRONG | frozenset(
     b"removed deleted hidden lost missed missing cut gone drop dropping shown left thrown".split()
@@ -25,7 +25,7 @@ _REMOVED = _STRONG | frozenset(
 _SHOWN = frozenset(b"shown displayed printed delivered forwarded collected received stored".split())
 _ITEMS = frozenset(b"line lines message messages character characters chars byte bytes kb mb gb kib mib gib".split())
 _RECORDS = frozenset(b"records events entries rows".split())
-"""Of a log where its collector is named, or in a notice that nothing else explains; elsewhere of data."""
+"""Words about a log if its collector is named, or in a notice without another explanation; elsewhere about data."""
 _COLLECTORS = frozenset(
     b"fluent fluentd fluentbit vector promtail loki filebeat logstash otel otelcol alloy rsyslogd journald".split()
 )
@@ -40,7 +40,7 @@ _TOKEN = re.compile(rb"[A-Za-z]+|\d[\d.,]*")
 _ENCLOSED = re.compile(rb"\s{0,8}[^\w\s]{1,12}\s?(.*[^\s])\s?[^\w\s]{1,12}\s*$", re.DOTALL)
 _NOT = frozenset(b"no none false not never without".split())
 _RULE = frozenset(b"every daily hourly weekly when if after at by".split())
-"""After these comes the time of a log's next rotation, not of one that happened."""
+"""Words before the time of a log's next rotation, not of a past one."""
 _FIXED = re.compile(
     rb"^-- ?(?:More|MORE) ?--|^\s*\.\.\.skipping\.\.\."  # more(1), less(1)
     rb"|\b(?:[Ss]howing|[Oo]nly)(?: only)?(?: the)? (?:last|first|tail|end)(?: and(?: the)? (?:last|first))?"
@@ -68,12 +68,12 @@ WORDS = (
 _GATE = AnyOf(WORDS)
 _DOTTED = rb"(?:\.\.\.|\xe2\x80\xa6)"
 MARK = rb"[\[(<]?" + _DOTTED + rb"(?:[^\n]{0,3}\d[^\n]{1,120}" + _DOTTED + rb")?[\])>]?"
-"""A line of its own by which an editor marks what was left out: dots, or a count in any language between dots."""
+"""A separate line by which an editor marks an omission: dots, or a count in any language between dots."""
 MARKED = re.compile(MARK)
 
 
 def reports_lines_left_out(line: bytes) -> bool:
-    """Say whether a line that is not NCCL's reports that others are missing."""
+    """Return whether a foreign line reports missing lines."""
     if len(line) > _MOST or not _GATE.contained_in(line):
         return False
     if _FIXED.search(line):
@@ -86,7 +86,7 @@ def reports_lines_left_out(line: bytes) -> bool:
 
 
 def _notice(tokens: List[bytes]) -> bool:
-    """Say whether the words within brackets or dots are a notice and nothing else: no sentence of a program."""
+    """Return whether the words in brackets or dots are only a notice, not a program's sentence."""
     if len(tokens) <= 8 and _unshown(tokens) and not (_ITEMS | _RECORDS).isdisjoint(tokens):
         return True
     if len(tokens) > 8 or not _NOT.isdisjoint(tokens) or b"0" in tokens:
@@ -102,17 +102,17 @@ def _notice(tokens: List[bytes]) -> bool:
 
 
 def _unshown(tokens: List[bytes]) -> bool:
-    """Say whether something is said not to be shown."""
+    """Return whether a text reports something as not shown."""
     return any(token == b"not" and not _SHOWN.isdisjoint(tokens[at : at + 1]) for at, token in enumerate(tokens, 1))
 
 
 def _counted(tokens: List[bytes]) -> bool:
-    """Say whether a number of lines, messages or bytes, or a range of lines, is next to a word of removal."""
+    """Return whether a number of lines, messages or bytes, or a range of lines, is next to a word of removal."""
     return any(token[:1].isdigit() and token.strip(b"0.,") and _removed(tokens, at) for at, token in enumerate(tokens))
 
 
 def _removed(tokens: List[bytes], at: int) -> bool:
-    """Say whether what the number at a place counts is said to be removed, before it or behind."""
+    """Return whether the text before or after a number reports the counted things as removed."""
     items = _ITEMS if _COLLECTORS.isdisjoint(tokens) else _ITEMS | _RECORDS
     before, behind = tokens[max(at - 2, 0) : at], _next(tokens, at + 1, _BETWEEN - _ITEMS)
     item = tokens[behind : behind + 1]
@@ -129,14 +129,14 @@ def _removed(tokens: List[bytes], at: int) -> bool:
 
 
 def _next(tokens: List[bytes], at: int, passed: FrozenSet[bytes]) -> int:
-    """Return the place of the next word, from one on, that is not passed over."""
+    """Return the place of the next word, from one on, that is not skipped."""
     while at < len(tokens) and tokens[at] in passed:
         at += 1
     return at
 
 
 def _of_the_log(tokens: List[bytes]) -> bool:
-    """Say whether a log or an output is said to be cut, within a few words and not denied."""
+    """Return whether a log or an output is reported as truncated, within a few words and not denied."""
     for at, token in enumerate(tokens):
         before, behind = tokens[at - 1 : at] if at else [], tokens[at + 1 : at + 2]
         of_log = token == b"messages" or (token in _RECORDS and not _COLLECTORS.isdisjoint(tokens))

@@ -1,7 +1,7 @@
-"""The part of a long line that is not parsed: a failure there counts, a line of NCCL's there is reported.
+"""The part of a long line that is not parsed: a failure in it counts, and an NCCL line in it is reported.
 
-Nobody prints such lines of NCCL's; a program prints its configuration, a sample or dots without a line end, and an
-error behind them.
+NCCL prints no such lines. A program prints its configuration, a sample or dots without a line end, and an error after
+them.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from .trouble import without_samples
 
 MAX_LINE = 64 * 1024  # of a longer line, this much is kept
 _STEP, _OVERLAP = MOST - 512, 512
-_CONTEXT = 128  # bytes of a line's beginning: its level, or that it is what a model was asked
+_CONTEXT = 128  # bytes of a line's beginning: its level, or a model's prompt
 _QUOTED = 512
 _MOST_SIGNS = 4  # of one line
-_BEFORE = 1024  # bytes in front of the first message of NCCL's that are looked at with it
+_BEFORE = 1024  # bytes before the first NCCL message that are searched with it
 _LINES = b"(not read: lines of NCCL that are joined with others)"
 
 
 def bounded(line: bytes) -> bytes:
-    """Return the kept part of a line: of a progress bar the end, where an error may follow, else the beginning."""
+    """Return the kept part of a line: the end of a progress bar, where an error may follow, else the beginning."""
     return line if len(line) <= MAX_LINE else line[-MAX_LINE:] if b"\r" in line else line[:MAX_LINE]
 
 
 def far(line: bytes) -> List[bytes]:
     """Return the signs of a failure in the part of a line that is not parsed.
 
-    Each from its first word on, the first few.
+    Each sign begins at its first word; only the first few are returned.
     """
     signs: List[bytes] = []
     if len(line) <= MOST or not matters(line):
@@ -65,7 +65,7 @@ def _signs(line: bytes, looked_at: int) -> Iterator[bytes]:
 
 
 def _from_first_word(window: bytes) -> bytes:
-    """Return the sign of the first failure without the words in front, which may include half a secret."""
+    """Return the sign of the first failure without the words before it, which may include half a secret."""
     shows = shows_event if shows_event(window) else shows_trouble
     words = [0] + [at + 1 for at, byte in enumerate(window) if byte == 0x20] + [len(window)]
     end = _first(lambda index: shows(window[: words[index]]), len(words) - 1)

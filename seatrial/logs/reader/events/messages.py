@@ -1,4 +1,4 @@
-"""Reads the lines of NCCL that are more than a head and a message: torn and doubled lines, warnings."""
+"""Reads NCCL lines that are more than a head and a message: torn and doubled lines, warnings."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ INFO, WARN = b"NCCL INFO ", b"NCCL WARN "
 MAX_TEXT = 8 * 1024  # of a message; NCCL's own buffer is 1 KiB, 2 KiB for device lists
 _PLACE = re.compile(rb"^\s*[\w/.-]{1,120}\.(?:cc?|cu|cpp|h):\d+\s*$")  # before a warning without a head
 
-_effects_of_part = lru_cache(maxsize=256)(effects_of)  # what torn lines begin with
+_effects_of_part = lru_cache(maxsize=256)(effects_of)  # beginnings of torn lines
 
 
 class Messages:
     """Reads such lines of one stream."""
 
     def __init__(self, source: Source, processes: Processes, tables: TableReader) -> None:
-        self.plain: Callable[[bytes, int], None]  # takes what turns out to be no line of NCCL's
+        self.plain: Callable[[bytes, int], None]  # takes lines that turn out to be foreign
         self.source = source
         self.processes = processes
         self.tables = tables
-        self._clean: Set[bytes] = set()  # shapes of lines into which no other process wrote of a failure
+        self._clean: Set[bytes] = set()  # shapes of lines without another process's failure in them
 
     def line(self, raw: bytes, number: int) -> None:
         """Read a line that holds NCCL INFO, and may hold several lines."""
@@ -97,7 +97,7 @@ class Messages:
             tracker.apply(((QUOTE, quote_kind),), number, raw)
 
     def warn(self, piece: bytes, at: int, number: int) -> None:
-        """Read a line with ``NCCL WARN`` at some place."""
+        """Read a line with ``NCCL WARN`` at any place."""
         self.source.nccl_lines += 1
         left = piece[:at]
         tracker, _ = self.processes.head(left)
