@@ -88,7 +88,7 @@ def _last(job: Job, attempts: list[set[Proc]]) -> set[Proc]:
 
 
 def _same_ranks(one: set[Proc], other: set[Proc]) -> bool:
-    """Return whether two attempts have the same places: the same host and GPU for each common rank."""
+    """Return whether two attempts share a place: a rank with the same host and GPU in both."""
     places = [
         {(proc.host, dev, rank) for proc in each for dev in proc.devs for _, rank in proc.comms}
         for each in (one, other)

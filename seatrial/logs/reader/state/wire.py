@@ -1,6 +1,6 @@
 """The JSON form of a partial, small enough for a pod's standard output.
 
-Environments, device lists and facts that many ranks share are written once and referred to by number; edges are short
+Environments, device lists and facts that many ranks share are written once and referenced by number; edges are short
 texts.
 """
 
@@ -18,7 +18,7 @@ SCHEMA = 1
 
 
 class _Pool:
-    """Values that repeat, each written once."""
+    """Repeated values, each written once."""
 
     def __init__(self) -> None:
         self.items: List[Any] = []
@@ -115,7 +115,7 @@ def _unranges(text: str) -> set[int]:
 
 
 def decode(data: Dict[str, Any]) -> Tuple[List[Source], Dict[Tuple[int, str, int], Proc], bool, bool]:
-    """Read the JSON form; what does not fit the schema is one error, whatever is wrong with it."""
+    """Read the JSON form; any violation of the schema is the same error."""
     try:
         schema = data["schema"]
         sources = [_read_source(item) for item in data["sources"]]
