@@ -1,6 +1,6 @@
 """Random pairs of faults on one fleet of eight nodes.
 
-No run may end with go, and both faults are reported where both can be determined.
+No run may end with go, and both faults are reported if both can be determined.
 
     python benchmarks/fault_pairs.py --pairs 200 --seed 1 [--kind preflight|trial|mixed|all] [--jobs 2]
 

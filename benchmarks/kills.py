@@ -211,7 +211,7 @@ class Neighbour:
                 yield path, item["metadata"], item.get("status") or {}
 
     def ended(self):
-        """Yield what is wrong with how it ended."""
+        """Yield the errors of its end."""
         code, record = self.process.wait(LIMIT_S), record_of(self.out)
         self.watch.join()
         if code or record is None or record["verdict"] != "go":
@@ -243,7 +243,7 @@ def record_of(out):
 
 
 def ended(out, code):
-    """Yield what is wrong after a run was asked to end: record, exit code and terminal must agree."""
+    """Yield the errors after a run was interrupted: record, exit code and terminal must agree."""
     record, said = record_of(out), said_by(out).read_text()
     if "!!!" in said or "Traceback" in said:
         yield f"printed {said[-400:]!r}"

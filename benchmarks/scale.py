@@ -7,7 +7,7 @@ kube-apiserver are enough). Deletes its objects at the end, unless --keep retain
 reads all nodes and pods page by page, as bytes and with `json.loads`, runs the preflight on the healthy cluster, then
 breaks it (BAD) and runs the preflight again.
 
-Targets: the healthy one takes at most 2.1 times as long as reading the bytes (6 s where those take 2.9 s); the bad one
+Targets: the healthy one takes at most 2.1 times as long as reading the bytes (6 s if those take 2.9 s); the bad one
 takes at most 1.3 times as long as the healthy one, without an additional request.
 """
 

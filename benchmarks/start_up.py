@@ -2,7 +2,7 @@
 
 Usage: python benchmarks/start_up.py [ROUNDS]
 
-On a shared core, where `import pytest` takes 0.13 s: --help 0.2, explain of a log of 3 KB 1.3, checks 3.7.
+On a shared core, with 0.13 s for `import pytest`: --help 0.2, explain of a log of 3 KB 1.3, checks 3.7.
 """
 
 import os

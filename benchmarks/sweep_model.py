@@ -137,7 +137,7 @@ def sweep(model: Model, rules: Rules = RULES, round_s: float = 40, timeout_s: fl
 
 
 def broken(kind: str, size: int, rng: random.Random, most: float = 0.0, **options) -> tuple[Model, set]:
-    """Return a model with a fault, and the elements to name; `most`: the depth of what most elements have."""
+    """Return a model with a fault, and the elements to name; `most`: the depth of most elements."""
     if kind in ("rail", "most-rails", "plane"):
         options["rails"] = 8
     model = Model(size, rng, leaf_size=LEAF.get(size, 32 if size > 32 else 0), **options)
@@ -215,7 +215,7 @@ def _spoil_most(model: Model, kind: str, share: float) -> None:
 
 @dataclass
 class Row:
-    """Run one sweep; return what was named, what was missed, and the healthy nodes that were named."""
+    """Run one sweep; return the named elements, the missed ones, and the healthy nodes that were named."""
 
     model: Model
     exact: bool

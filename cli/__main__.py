@@ -22,7 +22,7 @@ USAGE = 4  # pytest's exit code for usage errors, used by every command
 INTERNAL = 3  # pytest's exit code for an error of the program itself
 
 FLAGS = ("verbose", "quiet", "exitfirst", "showlocals", "print-manifests", "with-files", "collect-only", "co")
-"""Options without a value; a word after them names what to collect."""
+"""Options without a value; the next word is a file or node id to collect."""
 
 HELP = """\
 usage: seatrial COMMAND [options]
@@ -161,7 +161,7 @@ def _forget_report(arguments: Sequence[str]) -> None:
     options = parser.parse_known_args(list(arguments))[0]
     same = (
         options.resume and options.out and Path(options.resume).absolute() == Path(options.out).absolute()
-    )  # it is refused
+    )  # pytest rejects the option
     if (out := options.out) and not same:
         with contextlib.suppress(pytest.UsageError):
             outfolder.clear(Path(out).absolute())
@@ -251,7 +251,7 @@ COMMANDS: dict[str, str | Callable[[Sequence[str]], int]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    atexit.register(gc.freeze)  # an exit that looks for cycles takes a tenth of the time of a command
+    atexit.register(gc.freeze)  # an exit with a search for cycles takes a tenth of the time of a command
     root = str(suite())
     if root not in sys.path:
         sys.path.insert(0, root)
@@ -299,7 +299,7 @@ def _run(command: str | Callable[[Sequence[str]], int], arguments: Sequence[str]
     try:
         function: Callable[[Sequence[str]], int] = resolve_name(command) if isinstance(command, str) else command
         if function in (accept, preflight) or (function is sweep and not plans(arguments)):
-            signals.install()  # a run itself reports where it may be interrupted
+            signals.install()  # a run itself reports its interruption
             return function(arguments)
         with signals.interruptible():
             return function(arguments)

@@ -1,8 +1,8 @@
 """Evidence of a running job beyond its logs: pods and nodes, cluster events, NCCL RAS, Flight Recorder dumps.
 
-Events of its pods and nodes, the nodes' conditions and lines in its logs show what happened during the job. One exec
-into one pod queries RAS, which describes the whole job; dumps are in every pod. Facts that cannot be read are listed
-with the missing permission, and the rest continues.
+Events of its pods and nodes, the nodes' conditions and lines in its logs show the course of the job. One exec into one
+pod queries RAS, which describes the whole job; dumps are in every pod. Facts that cannot be read are listed with the
+missing permission, and the rest continues.
 """
 
 from __future__ import annotations

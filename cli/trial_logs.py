@@ -93,7 +93,7 @@ class TrialLogs:
             order = sorted(attempts, key=lambda attempt: max(map(_started, attempts[attempt].values())))
             *before, last = order
             for attempt in before:
-                if not attempt:  # without its start it belongs to the others
+                if not attempt:  # a probe without its start belongs to the others
                     attempts[last] = attempts[attempt] | attempts[last]
                 elif not any(map(_stopped, attempts[attempt].values())):
                     yield attempts[attempt]

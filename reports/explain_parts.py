@@ -45,7 +45,7 @@ class Part:
     """A part of the content: title, first sentence, lines of logs, items, a table, and notes on all of it."""
 
     title: str = ""
-    severity: str = ""  # of a fault: fatal, degraded, info
+    severity: str = ""  # severity of a fault: fatal, degraded, info
     fault: str = ""  # its id, and the reason of its creation
     lead: str = ""  # the first sentence
     quoted: Sequence[EvidenceLine] = ()
@@ -99,7 +99,7 @@ def what_happened(job: Job) -> Iterator[Part]:
 
 
 def what_is_wrong(job: Job) -> Iterator[Part]:
-    """Yield the faults with their evidence, the benchmark's numbers, and what the log does not show."""
+    """Yield the faults with their evidence, the benchmark's numbers, and the facts missing in the log."""
     for fault in job["faults"]:
         asked = fault["fault"] == "nccl.no-evidence" and _asks_for_more(job)
         yield _fault(fault, shown_above=asked or fault is _main(job))

@@ -16,7 +16,7 @@ NAMES = 2000
 """The most names of nodes that share a row; the record has all of them."""
 FEW = 16
 """In a fleet of at most this many nodes each has its own row."""
-CLASSES = {False: "f", None: "u", True: "p"}  # of page.css: failed, not clear, passed
+CLASSES = {False: "f", None: "u", True: "p"}  # classes in page.css: failed, not clear, passed
 WORST_LAST = "npuf"  # a failed check outweighs all others
 _WORD = re.compile(r"[^\s(),:;]+")
 

@@ -6,7 +6,7 @@ import re
 
 
 def plain(text: object, longest: int | None = None) -> str:
-    """Return a text as one line without control or direction characters, cut to ``longest``."""
+    """Return a text as one line without control or direction characters, truncated to ``longest``."""
     line = str(text)
     if not line.isprintable():
         line = "".join(character if character.isprintable() else " " for character in line)

@@ -24,7 +24,7 @@ QUIET, EACH = -2, 0
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the renderers, before JUnit and pytest-html decide where to write."""
+    """Register the renderers, before JUnit and pytest-html choose their files."""
     if not config.getoption("collectonly"):
         for name, option in (("htmlpath", "--html"), ("xmlpath", "--junit-xml")):
             if path := getattr(config.option, name, None):
@@ -48,7 +48,7 @@ def _refuse_unwritable(option: str, path: str) -> None:
 
 
 class Renderers:
-    """The hooks of one session; ``folder`` is where reports go, or None."""
+    """The hooks of one session; ``folder`` is the reports' folder, or None."""
 
     def __init__(self, config: pytest.Config, folder: Path | None) -> None:
         self.config = config

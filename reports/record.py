@@ -81,7 +81,7 @@ class CheckResult:
     seconds: float = 0.0
     requires: tuple[str, ...] = ()
     blocked_by: tuple[str, ...] = ()
-    fault: str = ""  # of the check as a whole, if it has no finding
+    fault: str = ""  # the whole check's fault, if it has no finding
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     doc: str = ""
@@ -178,12 +178,12 @@ class Run:
     selection: str = ""
     seatrial: str = ""  # the version that judged
     profile: str | None = None
-    profile_digest: str = ""  # of all of the profile's requirements: its name may mean something else later
+    profile_digest: str = ""  # digest of all of the profile's requirements: its name may mean something else later
     cluster: Cluster = field(default_factory=Cluster)
     required: tuple[str, ...] = ()
     results: list[CheckResult] = field(default_factory=list)
     faults: dict[str, dict[str, str]] = field(default_factory=dict)  # catalogue entries of the faults found
-    collectives: dict[str, JobDocument | None] = field(default_factory=dict)  # by collective; None: nothing to read
+    collectives: dict[str, JobDocument | None] = field(default_factory=dict)  # by collective; None: no document
     intra_node: dict[str, JobDocument | None] = field(default_factory=dict)  # each node's run alone, by node
     floors: dict[str, list[RecordedFloor]] = field(default_factory=dict)  # the reference of each collective
     tenant: bool = False  # judged with the permissions of one namespace, as a tenant

@@ -52,12 +52,12 @@ SUMS = {"nccl.correctness": "over all nodes", "nccl.correctness-node": "inside e
 class Deciding:
     """The cause of a verdict, in parts that a terminal and a page show separately; empty for a go."""
 
-    name: str = ""  # of the subject at fault; equal ones are grouped
+    name: str = ""  # name of the subject at fault; equal ones are grouped
     fact: str = ""  # its observation, or the cause of the run's end
     expected: str = ""
     check: str = ""  # the id of the check that found it
     further: Sequence[str] = ()  # the ids of the other checks with this outcome
-    subjects: Sequence[str] = ()  # of the named findings
+    subjects: Sequence[str] = ()  # subjects of the named findings
 
 
 class Measured(NamedTuple):
@@ -68,7 +68,7 @@ class Measured(NamedTuple):
     unit: str
     subject: str  # collective and message size, or a node
     floor: str
-    source: str  # of the floor; '' without one
+    source: str  # source of the floor; '' without one
     reference: str  # published figures, as text; '' if none is known
 
     def __str__(self) -> str:
@@ -84,13 +84,13 @@ class Summary:
     verdict: Verdict
     culprit: str  # decisive subject and observation; '' for go
     deciding: Deciding  # the same in its parts
-    attempts: str  # which attempt this is and what interrupted the earlier ones; '' for the first
+    attempts: str  # number of this attempt and interruptions of the earlier ones; '' for the first
     coverage: Coverage
     counts: Mapping[str, int]  # checks by outcome, passed ones first
     proven: Sequence[tuple[str, str]]  # (name, numbers)
     measured: Sequence[Measured]  # the bandwidths of ``proven``, in their parts
     not_judged: Mapping[str, Mapping[str, int]]  # reason ('blocked by X', 'skipped') -> family of checks -> number
-    untried: str  # what a trial leaves out; '' if the report names it elsewhere
+    untried: str  # parts that a trial leaves out; '' if the report names them elsewhere
     exit_code: int
     seconds: float
     simulated: bool

@@ -285,7 +285,7 @@ def _explaining(results: Sequence[CheckResult], failed: CheckResult) -> Iterator
 
 
 def _findings(terminal: Any, run: Run, rows: Sequence[Finding], width: int) -> None:
-    """Write a table if its cells are short; else one block for each finding, so that nothing important is cut."""
+    """Write a table if its cells are short; else one block for each finding, so that no important text is truncated."""
     cells = []
     for each in rows:
         seen = (each.subject, with_unit(each.observed, each.unit), with_unit(each.expected, each.unit))
@@ -329,7 +329,7 @@ def _wrap(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _shortened(text: str, width: int) -> str:
-    """Return as much of a text as fits a row, cut at a space."""
+    """Return as much of a text as fits a row, broken at a space."""
     rows = _wrap(text, width - 2)
     return f"{rows[0]} …" if len(rows) > 1 else "".join(_wrap(text, width)[:1])
 

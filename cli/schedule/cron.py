@@ -380,7 +380,7 @@ class ScheduledRun:
         }
         latest = {"latest.json": json.dumps(exit_codes, indent=1)}
         if not self._saved(RESULTS, latest | {"metrics.prom": metrics}):
-            self._saved(RESULTS, latest | {"metrics.prom": ""})  # they may be too large; the verdict is not
+            self._saved(RESULTS, latest | {"metrics.prom": ""})  # the metrics may be too large; the verdict is not
         self._forget()
         if self.options.push:
             self._push(summary, state)

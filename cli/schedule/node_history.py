@@ -103,7 +103,7 @@ def choose(state: NodeHistory, idle: Sequence[str], *, need: int, now: float, ev
 
 
 def choose_unseen(state: NodeHistory, *, now: float, every_s: float) -> Choice:
-    """Choose by time alone, for a tenant who cannot list nodes; the next run repeats after a failure."""
+    """Choose by time alone, for a tenant without permission to list nodes; the next run repeats a failed trial."""
     last = _last_trial(state)
     if last.verdict == "go" and 0 <= now - last.ended < every_s:  # a future time was written by a wrong clock
         return Choice((), f"the nodes are not seen, and a trial passed within {spoken(every_s)}")

@@ -67,7 +67,7 @@ class Comparison:
     unclear: list[str] = field(default_factory=list)
     references: list[str] = field(default_factory=list)  # the references of each side's bandwidths
     notes: list[str] = field(default_factory=list)  # for the reader only: they decide nothing
-    verdicts: tuple[str, str] = ("", "")  # of the runs themselves, before and after
+    verdicts: tuple[str, str] = ("", "")  # verdicts of the runs themselves, before and after
     sides: tuple[list[dict[str, str]], ...] = ([], [])  # the runs of each: their cluster, server and time
     no_longer_proven: list[str] = field(default_factory=list)  # checks that passed before and were not repeated
     commands: tuple[str, str] = ("trial", "trial")  # the kind of runs on each side: trials or sweeps

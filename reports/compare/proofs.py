@@ -57,7 +57,7 @@ def _described(version: str, details: object) -> str:
 class Use:
     """The observed use of the fabric by one node over all runs of a side."""
 
-    rails: dict[str, list[frozenset[str]]] = field(default_factory=dict)  # by collective: the devices of each run
+    rails: dict[str, list[frozenset[str]]] = field(default_factory=dict)  # devices of each run, by collective
     gdr: bool | None = None
     transports: frozenset[str] = frozenset()
 

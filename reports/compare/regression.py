@@ -4,14 +4,14 @@ Bandwidth is compared for each set of nodes and collective, on the logarithm of 
 value is the median of its samples in a run (both buffers, all repeats), and the mean of that over the runs of a side.
 
 - Rows of at least 1 GiB (of a sweep that ends below 4 GiB: of a quarter of its largest) are judged together, since what
-  slows the links slows all of them: the change is the mean over the rows. It is called when it is at least 6 % (5 %
-  where each side has three runs), more than three standard errors, and each side has three samples: no single noisy
+  slows the links slows all of them: the change is the mean over the rows. It is reported if it is at least 6 % (5 %
+  if each side has three runs), more than three standard errors, and each side has three samples: no single noisy
   number decides. 6 % is above the 5.8 % that a number can lose when each side may be 3 % off; published repeats on one
   fabric stay within that.
 - Each of those rows is judged alone, too, so that one slow size does not hide in the mean: 10 % (5 % with three
   runs) and four standard errors. So is the only row of a collective.
 - Rows from 64 MiB up to there depend on latency and on the algorithm that NCCL chooses: the same rules from 15 % on.
-- Rows below 64 MiB show latency: the same rules from a halving on, where a row had 0.1 GB/s or more (a table rounds
+- Rows below 64 MiB show latency: the same rules from a halving on, if a row had 0.1 GB/s or more (a table rounds
   to 0.01).
 
 The standard error is the largest that the scatter of samples, of rows and of runs gives; a sample scatters by at least
@@ -354,7 +354,7 @@ class Rate:
     area: str
     unit: str
     of: Callable[[Record], tuple[Key, float] | None]
-    share: Callable[[float, float], float]  # of the rates before and after
+    share: Callable[[float, float], float]  # relative change of the rates before and after
     noticed: float
     called: float
     apart: bool  # with several runs a side: whether their ranges must not overlap

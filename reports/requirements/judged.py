@@ -33,9 +33,9 @@ class Requirement:
 
     id: str
     title: str
-    level: str = ""  # in the list's own words: MUST, SHOULD
+    level: str = ""  # the list's own level: MUST, SHOULD
     checks: tuple[str, ...] = ()  # empty: no check covers it
-    not_shown: str = ""  # its part that no check covers: then it is never met, and its checks can only disprove it
+    not_shown: str = ""  # the part that no check covers: it is never met then, and checks can only disprove it
 
     def __post_init__(self) -> None:
         """Raise the loader's error for an entry that is ambiguous or empty."""
@@ -48,7 +48,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequirementList:
-    """A list of requirements in one version, and where it is published."""
+    """A list of requirements in one version, and its place of publication."""
 
     title: str
     source: str

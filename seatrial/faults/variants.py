@@ -107,7 +107,7 @@ _BY_SUBJECT = re.compile(r"\s?\[\[(.*?)(?:\|\|(.*?))?\]\]", re.DOTALL)
 def told_of(text: str, *, trial: bool | None) -> str:
     """Return a text of the catalogue in its form for a trial or for a user's job; None: a text without marks.
 
-    It contains [[of a trial||of any other job]] where the words differ; without a second part nothing is printed.
+    It contains [[of a trial||of any other job]] for words that differ; without a second part nothing is printed.
     """
     if trial is None:
         return text

@@ -88,7 +88,7 @@ def _is_carried(head: bytes) -> bool:
 
 
 def _may_lack(records: int) -> bytes:
-    """Return a note if a store's limit cut the answer after so many records; else nothing."""
+    """Return a note if a store's limit truncated the answer after so many records; else nothing."""
     said = b"(not read: what the log store holds beyond these %d lines, a usual limit of its answers)" % records
     return said if records in LIMITS else b""
 
@@ -120,7 +120,7 @@ class _Csv(NamedTuple):
     """The separator of a CSV file's fields, and the field with the text."""
 
     separator: str
-    names: tuple[str, ...]  # of its fields, in small letters
+    names: tuple[str, ...]  # names of its fields, in lower case
     text: int
 
 
@@ -131,7 +131,7 @@ def _csv_of(head: bytes) -> _Csv | None:
         if separator.encode() not in start.partition(b"\n")[0]:
             continue
         records = list(_records(iter([start]), separator))[:_MAX_RECORDS]
-        records = records[:-1] if len(head) > _LOOK_CSV else records  # with a truncated last one
+        records = records[:-1] if len(head) > _LOOK_CSV else records  # except a truncated last one
         if len(records) < 2 or not all(records) or len({len(record) for record in records}) > 1:
             continue
         names = tuple(name.strip().lower() for name in records[0])

@@ -21,7 +21,7 @@ class Expected:
     rails: int | None = None  # network devices that a host uses
     gdr: bool | None = None
     gpus_per_node: int | None = None
-    device_gbit_s: float | None = None  # of each network device
+    device_gbit_s: float | None = None  # rate of each network device
     intra_node: str | None = None  # p2p, shm
     products: tuple[str, ...] = ()  # models of GPUs, with * for any text: the demands do not apply to others
 

@@ -28,7 +28,7 @@ from .rows import mean
 MAX_REPORT = 16 * 1024 * 1024
 MAX_ROWS = 4096
 _TRIED = 16 * MAX_REPORT
-"""The most bytes that are decoded to find where a report ends: each line that may end it is tried."""
+"""The most bytes that are decoded to find the end of a report: each possible last line is tried."""
 _WORDS, _LONGEST_WORD = (b'"start_time"', b'"numCycle"', b'"inPlace"', b"busBw,", b"busbw,", *dcgm.MARKS), 22
 _HEADS = (b"numCycle,", b"collective,")  # the beginning of a CSV file; one after a log has lines with a leading #
 _BEGINNINGS = (
@@ -58,7 +58,7 @@ _WIDTHS = {"half": 2, "bfloat16": 2, "double": 8, "int64": 8, "uint64": 8, "int8
 _KNOWN = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
 _HEADER = "#  size  count  type  redop  root" + "  time  algbw  busbw  #wrong" * 2
 _SIDES = ("out_of_place", "in_place")
-_LONGEST = 32 * 1024  # characters of the lines that represent one
+_LONGEST = 32 * 1024  # characters of such lines that represent one
 
 
 def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -137,7 +137,7 @@ def _spelled(lines: _Lines, column: int) -> Iterator[bytes]:
     twice: list[str] = []
     while size < MAX_REPORT and tried < _TRIED:
         ends = text[-1].rstrip()[-1:] == closing
-        if ends and (tried < _TRIED // 2 or text[-1][:1] not in b" \t"):  # of large ones: the first bracket
+        if ends and (tried < _TRIED // 2 or text[-1][:1] not in b" \t"):  # large reports: only the first bracket
             content, tried = _decoded(b"".join(text), twice), tried + size
             if content is not None:
                 break

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Values that belong together, and their name."""
+    """A group of values with a name."""
 
     name: str
     holds: Callable[[Any], bool]

@@ -36,7 +36,7 @@ MOST = 4
 """The most workers: their digests are applied here, at a third of the work, so that more would wait."""
 PATIENCE_S = 1.0
 """The longest wait for a worker, in seconds; a span takes 0.1. A later one has no core to itself, and is dismissed."""
-_SPAN = 8 << 20  # most bytes of the blocks that are digested together: applying each digest has a cost
+_SPAN = 8 << 20  # most bytes of the blocks in one span: applying each digest has a cost
 _SHARE = 4  # and at most this part of the bytes read so far, so that all end together
 _ROOM = _SPAN + (1 << 18)  # bytes of a span, or of its digest, in the memory that is shared with a worker
 _DEPTH = 2  # spans of a worker at a time, so that the next one waits when it ends one
@@ -210,7 +210,7 @@ class _Shared(Reader):
     def __init__(self, partial: Partial, name: str, crew: _Crew) -> None:
         super().__init__(partial, name)
         self._crew = crew
-        self._blocks: list[bytes] = []  # of the next span
+        self._blocks: list[bytes] = []  # blocks of the next span
 
     def block(self, data: bytes) -> None:
         crew = self._crew

@@ -36,7 +36,8 @@ MAX_INFLATE_RATIO = 400
 INFLATE_GRACE = 256 * 1024 * 1024
 PATIENCE_S = 5.0  # between two progress messages about a stream that has no end yet
 MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from files without a size (FIFO, device, socket)
-# The text at the place where a stream was left: a separate last line without an end, so that it counts as torn.
+# The text at the place where reading of a stream stopped: a separate last line without an end, so that it counts as
+# torn.
 CUT = b"\n(not read: the compressed data end here, before their end)"
 ENOUGH = b"\n(not read: what comes behind the first %d MB)" % (MAX_ENDLESS // 1_000_000)
 _JSON = re.compile(rb"\s*(?:\{|\[\s*[{\[\"])")

@@ -19,7 +19,7 @@ from .reader.errors import NcclLogError
 from .reader.lines.clean import printable
 
 _LOOKED_AT = 64 * 1024
-_MEMBERS = 64  # of an archive
+_MEMBERS = 64  # members of an archive
 _STRANGE = bytes(set(range(32)) - {7, 8, 9, 10, 11, 12, 13, 27})  # control bytes that no text holds
 PACKED = (
     (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
@@ -29,7 +29,7 @@ PACKED = (
     (b"PK\x03\x04", "zip", "unzip -p"),
 )
 """The beginnings of compressed files (RFC 8878, the formats' own pages), their formats, and unpacking tools."""
-ARCHIVE = re.compile(rb"PK\x03\x04|.{257}ustar", re.DOTALL)  # which may store its files uncompressed
+ARCHIVE = re.compile(rb"PK\x03\x04|.{257}ustar", re.DOTALL)  # zip may store its files uncompressed
 ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw", b'{"seatrial"')
 _MAGIC = {magic: what for magic, what, _ in PACKED} | {b"\x1f\x8b": "gzip"}
 _LOG_NAME = re.compile(r"(?:^|[._-])(?:logs?|out|err|stdout|stderr)(?:[._-]|\d|$)", re.IGNORECASE)

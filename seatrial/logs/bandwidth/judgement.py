@@ -101,7 +101,7 @@ def _ratio(nearest: Reference) -> float:
 
 def _is_low(job: JobDocument, table: Table) -> bool:
     nearest = table["nearest"]
-    carried = family(job["inter_node_transport"])  # TCP as the reason says more than the slow rate
+    carried = family(job["inter_node_transport"])  # the transport TCP explains more than the slow rate
     return nearest["kind"] not in ("floor", "none") and _ratio(nearest) < LOW and carried != TCP
 
 
@@ -143,7 +143,7 @@ def _rails(job: JobDocument, table: Table) -> tuple[int, int]:
     known = table["published"]
     rails = next((e.rails for e in published() if known and str(e) == known["topology"] and e.fabric != "efa"), None)
     offered = max(host["offered"] or 0 for host in hosts)
-    return min(host["used"] for host in hosts), max(offered, rails or 0)  # for EFA, a host groups its devices
+    return min(host["used"] for host in hosts), max(offered, rails or 0)  # an EFA host groups its devices
 
 
 def _rails_unused(job: JobDocument, table: Table) -> bool | None:

@@ -27,13 +27,13 @@ class SlowDefect(NamedTuple):
 
     collectives: str
     gpus: str
-    hosts: int  # at least
+    hosts: int  # minimum number of hosts
     since: Version
     before: Version  # the version with the fix; () if none is known
     cause: str
     confirm: str
     at_most: float = float("inf")  # GB/s of bus bandwidth that it allows: a faster table does not have it
-    algorithms: str = ""  # with the defect; one that no line shows may be affected
+    algorithms: str = ""  # affected algorithms; if no line shows one, it may be affected
     setting: str = "$."  # NAME=value that avoids it
 
 

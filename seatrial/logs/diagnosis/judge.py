@@ -43,14 +43,14 @@ class Judgement:
         self.tables = [cast("ReadTable", table) for source in self.job.sources.values() for table in source.tables]
         self.tabled = {(line[0], line[1]) for line in self.job.rank_lines.values()}  # host and pid of a table's ranks
         self.faults: list[FoundFault] = []
-        self.causes: list[tuple[str, Note]] = []  # that lines of any process mention, the earliest first
+        self.causes: list[tuple[str, Note]] = []  # causes in lines of any process, the earliest first
         self.event = self.job.events.get  # the first sighting of an event over the job's streams, or None
         self.hang, self.crash = self._ending()
         with_channels = {proc.host for proc in self.job.procs if proc.edges}
         listed = {name[len(LISTS) :] for name in self.job.events if name.startswith(LISTS)}
         listed |= set(self.job.rank_hosts.values()) if listed else set()
-        self.not_shown = sorted(listed - with_channels)  # of two benchmarks in the log, hosts without a channel
-        self.ended_badly = False  # and a fault explains how
+        self.not_shown = sorted(listed - with_channels)  # hosts without a channel, in a log of two benchmarks
+        self.ended_badly = False  # the job failed and a fault explains how
         symptoms = any(name.startswith(("nccl.", "symptom ", UNHEADED)) for name in (*self.job.noted, *self.job.events))
         connections = "connected" in self.job.flags or self.job.facts["version"]
         self.shows: dict[str, object] = {  # lines in the log by kind of evidence, empty if there is none
@@ -313,7 +313,7 @@ _WARNS = re.compile(r"\[W\d{0,4} |WARN|[Ww]arning")  # torch's level (c10/util/L
 _OUTSIDE = re.compile(
     r"^(?:<\d>)?\[ *\d{1,9}\.\d{1,6}\] |kernel: |\[?(?:mpi(?:run|exec)|prte(?:run)?|orte[dr]|hydra|srun|slurmstepd)\b"
 )
-_CAUGHT = ("traceback", "exception", "trouble")  # of a program that may have continued
+_CAUGHT = ("traceback", "exception", "trouble")  # events of a program that may have continued
 _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer", "trouble")
 
 UNHEADED = "unheaded "  # events of NCCL's warnings without their heads
@@ -328,7 +328,7 @@ _DEATHS = (*_WAITED, *_DIED, "nccl-error", "test-stack", "terminated", "uncaught
 FOLLOWS = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == CONSEQUENCE and item.fault))
 UNEXPLAINED = frozenset((*_UNEXPLAINED_NOTES, *_UNEXPLAINED_EVENTS, *FOLLOWS))
 
-_RAISED = ("nccl.name-resolution", "nccl.store-gone")  # also printed as an error, by itself and others
+_RAISED = ("nccl.name-resolution", "nccl.store-gone")  # also printed as errors, by the rank itself and others
 
 _TRIED = ("nccl.connect-refused", "nccl.connect-timeout")  # misc/socket.cc: "retrying (3/34)", as information
 

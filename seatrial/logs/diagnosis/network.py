@@ -324,7 +324,7 @@ def _judge_hcas(judgement: Judgement) -> None:
 
 
 def _judge_link_types(judgement: Judgement) -> None:
-    """Report devices of another link type than the others: degraded where channels use both types.
+    """Report devices of another link type than the others: degraded if channels use both types.
 
     If the log shows channels and none uses one, it is harmless.
     """

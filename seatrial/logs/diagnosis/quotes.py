@@ -26,7 +26,7 @@ _MESSAGE = re.compile(
     r"|^[\[(]?(?:\d{4}-\d\d-\d\d[ T]|[EFIW]\d{4} |ERROR \d\d-\d\d )[^\]]{0,200}?\.(?:cc|cpp|cu|go|h|py):\d{1,5}[\]:] "
 )
 _CUDA = re.compile(r"(?i)cuda (?:\w+ )?(?:error|failure)|ncclUnhandledCudaError|-> 1\b")  # the code: ncclResult_t
-_PEER = re.compile(r"(?:recv from|send to|remote peer) ([\w.:-]{2,253}<\d{1,5}>)")  # of a closed socket
+_PEER = re.compile(r"(?:recv from|send to|remote peer) ([\w.:-]{2,253}<\d{1,5}>)")  # address of a closed socket
 _LONGEST = 160
 # Exit codes for a signal: launchers report its negative number (Python), or 128 plus it (a shell).
 _CODE = re.compile(r"(?i)(?:exit|return)(?:ed with)?(?: ?code| status)\W{1,6}(?:-(\d{1,2})\b|1(2[89]|[3-5]\d)\b)")

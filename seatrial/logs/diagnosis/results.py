@@ -62,7 +62,7 @@ def _ranks_said(judgement: Judgement) -> int:
 
 def _hosts_apart(judgement: Judgement) -> list[str]:
     """Return the hosts of a log if each has whole communicators of its own, and none spans two; else nothing."""
-    hosts: dict[str, str] = {}  # by communicator
+    hosts: dict[str, str] = {}  # hosts by communicator
     for proc in judgement.job.procs:
         for key, _ in proc.comms:
             if not key.startswith("0x") or hosts.setdefault(key, host := judgement.job.node_of[proc]) != host:

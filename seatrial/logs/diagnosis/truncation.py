@@ -89,7 +89,7 @@ def _begun(table: ReadTable) -> bool:
 
 
 def _half_shown(view: View) -> str:
-    """Compare the two ends of each network edge: both ranks print the same channels, unless a log was cut.
+    """Compare the two ends of each network edge: both ranks print the same channels, unless a log was truncated.
 
     A truncation may hide the only socket. Sender and receiver have each printed their end since NCCL 2.4. If the other
     end's process is not in the log at all, nothing is compared.

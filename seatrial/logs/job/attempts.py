@@ -54,7 +54,7 @@ def comes_earlier(evidence: list[EvidenceLine], last: Job) -> bool:
 
 def _attempts(procs: list[Proc]) -> list[set[Proc]]:
     """Return the groups of processes that share communicators."""
-    group_of: dict[str, list[Proc]] = {}  # by communicator
+    group_of: dict[str, list[Proc]] = {}  # groups by communicator
     for proc in procs:
         keys = [key for key, _ in proc.comms if key.startswith("0x")]
         known = {id(group_of[key]): group_of[key] for key in keys if key in group_of}

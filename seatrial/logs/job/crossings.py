@@ -15,11 +15,11 @@ class Crossing(NamedTuple):
     """One edge between hosts, or over the network, as one process printed it."""
 
     proc: Proc
-    node: str  # of that process
+    node: str  # node of that process
     comm: str
     src: int
     dst: int  # -1 if switches reduce
-    mask: int  # of its channels
+    mask: int  # mask of its channels
     src_node: str | None
     dst_node: str | None
     carrier: Carrier
@@ -31,12 +31,12 @@ class Crossing(NamedTuple):
 
     @property
     def transport(self) -> str:
-        """The transport behind the network's name."""
+        """The transport that the network's name stands for."""
         return self.carrier.transport
 
 
 Edge: TypeAlias = tuple[Proc, str, str, int, int, int, str | None, str | None, Carrier]
-"""The fields of a crossing; a large job has many, and most are only asked for their ends."""
+"""The fields of a crossing; a large job has many, and mostly only their ends are read."""
 End: TypeAlias = tuple[str, int, int, int, str]
 """Communicator, sender, receiver, connection, transport."""
 

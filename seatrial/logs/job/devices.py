@@ -14,7 +14,7 @@ from .jobs import Job
 
 
 class Carrier(NamedTuple):
-    """The transport of an edge: the connector as printed, the transport behind its name, and the device's name."""
+    """The transport of an edge: the connector as printed, the transport of its network, and the device's name."""
 
     connector: Connector
     transport: str
@@ -79,7 +79,7 @@ class Devices:
         return carrier
 
     def transport(self, proc: Proc, net: str = "IB", device: str | None = None) -> str:
-        """Return the transport behind a network's name, by the process's other lines.
+        """Return the transport of a network's name, by the process's other lines.
 
         ``device`` is the device as listed, "" if no list names it; None: any of the network's. The result for verbs is
         ``ib`` or ``roce``, and ``ib`` if no line shows the link layer; for libfabric it is the transport of its
@@ -103,7 +103,7 @@ class Devices:
         return {each.replace("/SHARP", "").rpartition("/")[0]: link for each in listed if (link := link_type(each))}
 
     def provider(self, proc: Proc) -> str:
-        """Return the fabric behind the libfabric plugin.
+        """Return the fabric that the libfabric plugin uses.
 
         Its provider decides; AWS's name alone does not (Slingshot uses it, too).
         """

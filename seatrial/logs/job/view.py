@@ -40,7 +40,7 @@ class View:
         self._crossed: list[Edge] = []
         self._inner: dict[str, str] = {}  # connectors inside hosts, as text -> their kind
         self.local_net: list[Crossing] = []
-        self.connectors: dict[Proc, dict[str, Carrier]] = {}  # by which a process's edges leave its host
+        self.connectors: dict[Proc, dict[str, Carrier]] = {}  # connectors of a process's edges to other hosts
         self.rails: dict[str, dict[int, set[str]]] = {}  # node -> its ranks -> devices that carry their edges to others
         self.intra_node: dict[str, set[str]] = {}  # node -> the transports of channels inside it: p2p, shm
         self.shown: dict[str, set[int]] = {}  # communicator -> its ranks that show a channel
@@ -220,7 +220,7 @@ class View:
         if self.chosen & {*RDMA, "fastsocket"}:
             return None
         if (self.ranks or 0) > _OF_ONE_HOST and not complete and not self.local_evidence():
-            return None  # no line shows where the other ranks ran
+            return None  # no line shows the place of the other ranks
         if self.chosen_alone():
             return None
         if hosts and not (remote_trouble(job) or silent(job) or "fabric" in job.flags or hosts_hidden(job)):

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from . import redact
 
 MOST_RESULTS, MOST_SAID, MOST_GPUS, TEXT = 256, 4, 64, 300
-ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # of DCGM 4, of DCGM 3 and before
+ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # keys of DCGM 4, and of DCGM 3 and before
 TABLE = b"| Diagnostic  "  # the beginning of a table's heading (dcgmi/Diag.cpp, DIAG_HEADER)
 MARKS = (b'"DCGM Diagnostic"', b'"DCGM GPU Diagnostic"', TABLE)
 """The text near the beginning of every report."""
@@ -146,7 +146,7 @@ class _Test:
 
     def __init__(self, category: str, name: str) -> None:
         self.head = {"category": category, "test": name}
-        self.ends: List[Tuple[str, List[str]]] = []  # of its own row and those of DCGM 3 below, with the GPUs named
+        self.ends: List[Tuple[str, List[str]]] = []  # outcomes of its own row and those of DCGM 3 below, with the GPUs
         self.entities: List[Tuple[str, str]] = []
         self.said: List[Tuple[str, str, List[str]]] = []  # kind, subject, pieces
 

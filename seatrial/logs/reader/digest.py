@@ -59,9 +59,9 @@ class Digest(NamedTuple):
 
     lines: int
     marked: int  # lines with NCCL INFO
-    processes: List[Process]  # in the order of their first lines
+    processes: List[Process]  # processes in the order of their first lines
     events: List[Event]
-    own_events: List[List[OwnEvent]]  # by process: content that depends on its own lines alone, in order
+    own_events: List[List[OwnEvent]]  # events of each process that depend only on its own lines, in order
 
 
 Message = Tuple[Tuple[Effect, ...], Tuple[Effect, ...], bool]
@@ -76,9 +76,9 @@ class _Process:
 
     def __init__(self, key: Optional[Process]) -> None:
         self.key = key  # None: the text before the message is more than a head
-        self.speaks = False  # in the digested part; never without a key
+        self.speaks = False  # prints in the digested part; never without a key
         self.index = -1  # its place in the digest
-        self.devices: Tuple[bytes, ...] = ()  # of heads that begin their lines, as printed
+        self.devices: Tuple[bytes, ...] = ()  # devices in heads that begin their lines, as printed
         self.channels: Dict[bytes, int] = {}  # a connection, as printed -> its channels, as bits
         self.connections: Dict[Connection, int] = {}  # read, from channels or from a rare form
         self.quote_kinds: Tuple[str, ...] = ()  # lines that a fault may quote, and that were passed on
@@ -108,12 +108,12 @@ class Digester:
         self._clean: Set[bytes] = set()  # shapes of messages without another process's failure in them
         self._quiet_lines: Set[bytes] = set()  # the same for foreign lines
         self._quote_kinds: Dict[bytes, Optional[str]] = {}  # a connection, every digit a 0 -> its kind (QUOTE)
-        self._active: List[_Process] = []  # that write into the digested part
+        self._active: List[_Process] = []  # processes that write into the digested part
         self.lines = self._marked = 0
         self._events: List[Event] = []
         self._heads = Heads()
-        self._by_head: Dict[bytes, _Process] = {}  # by the text left of their messages
-        self._by_address: Dict[bytes, _Process] = {}  # by host and pid, as printed
+        self._by_head: Dict[bytes, _Process] = {}  # processes by the text left of their messages
+        self._by_address: Dict[bytes, _Process] = {}  # processes by host and pid, as printed
         self._processes: Dict[Optional[Process], _Process] = {}
 
     def digest(self, data: bytes) -> Digest:
@@ -231,7 +231,7 @@ class Digester:
         place, _, rest = left.rpartition(b":")
         process = self._by_address.get(place)
         if process is not None:
-            thread, _, device = rest.partition(b" ")  # of a process that is known
+            thread, _, device = rest.partition(b" ")  # the head of a known process
             if device in process.devices and thread.isdigit() and len(thread) <= 20:
                 self._by_head[left] = process
                 return process
@@ -307,7 +307,7 @@ class Digester:
     def _pass(self, data: bytes, start: int, end: int, number: int, place: int) -> Tuple[int, int]:
         """Pass on the content of a foreign line, and of further ones that directly follow.
 
-        Return the number of the last one, and where it ends; ``place`` replaces the process's index for them.
+        Return the number and the end of the last one; ``place`` replaces the process's index for them.
         """
         last = data.rfind(b"\n", end, start + _STRETCH) + 1 or end
         mark = data.find(MARK, end, last)
@@ -319,7 +319,7 @@ class Digester:
         if end - start <= _LONGEST and not (places and places[0] < end):
             self._remember(data[start:end].translate(DIGITS))
         for position in places:
-            if position < start:  # of a line that was read
+            if position < start:  # part of a line that was read
                 continue
             begin = data.rfind(b"\n", start, position) + 1 or start
             number += data.count(b"\n", start, begin)

@@ -42,7 +42,7 @@ _CUT_HEAD = re.compile(
     rb"^(?:[^\n]{0,300}[\s:>\])|])?([A-Za-z0-9][A-Za-z0-9_.-]{0,254}):(\d{1,10}):\d{1,20}(?: \[\d*\]?)?\s*?$",
     re.MULTILINE,
 )
-_CUT_END = re.compile(rb":\d{1,20}(?: \[\d*\]?)?\s*?$", re.MULTILINE)  # of such a head: few streams hold one
+_CUT_END = re.compile(rb":\d{1,20}(?: \[\d*\]?)?\s*?$", re.MULTILINE)  # the end of such a head: few streams hold one
 _NUMBER = re.compile(r"[0-9a-f]+")
 
 
@@ -74,7 +74,7 @@ class Reader:
         self._skipping = False  # inside a line longer than MAX_LINE
         self._skipped = b""  # the end of its skipped part
         self._tail = b""  # the text after the last line end
-        self._last = b""  # the end of what was read
+        self._last = b""  # the end of the bytes read so far
         self._looked = 0  # bytes of the beginning that were searched
         self._most: Dict[str, int] = {}  # the highest numbers there, by their name
 
@@ -94,7 +94,7 @@ class Reader:
         if self._size < BLOCK:
             return
         end = chunk.rfind(b"\n") + 1
-        if not end:  # of a line in very small chunks or without an end
+        if not end:  # a line in very small chunks or without an end
             chunk = b"".join(self.parts)
             end = chunk.rfind(b"\n") + 1
             self.parts = [chunk]
@@ -183,7 +183,7 @@ class Reader:
     def see(self, data: bytes) -> None:
         """Keep the parts of the next block that are needed for the beginning and the end of a stream."""
         if self._looked < _FIRST:
-            for what, pattern in _SIZES.items():  # of communicators (subsystem COLL), and of hosts by GPUs
+            for what, pattern in _SIZES.items():  # sizes of communicators (subsystem COLL), and of hosts by GPUs
                 numbers_seen = [
                     int(number) for numbers in pattern.findall(data[: _FIRST - self._looked]) for number in numbers
                 ]

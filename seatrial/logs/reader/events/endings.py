@@ -45,7 +45,7 @@ _NUMBER = re.compile(rb"\d")
 _PROMPT = re.compile(rb"[$#%>]\s*$")
 _SHELL = re.compile(
     rb"[^\s:]{1,120}: (?:[^\W\d_]|[\x80-\xff]){1,24} \d{1,6}: +\d{1,8} \S"  # bash: SCRIPT: line N:  PID SIGNAL  COMMAND
-    rb"|\[\d{1,3}\][+-]? +(?:\d{1,8} +)?(?!Done\b|done\b|Running\b|Exit 0)\S.* {2,}\S"  # of job control
+    rb"|\[\d{1,3}\][+-]? +(?:\d{1,8} +)?(?!Done\b|done\b|Running\b|Exit 0)\S.* {2,}\S"  # messages of job control
 )
 _SIGNALS = re.compile(  # strsignal(3), which a shell prints alone
     rb"(?:Hangup|Quit|Alarm clock|Terminated|Killed|Aborted|Stopped|Bus error|Broken pipe|CPU time limit exceeded"

@@ -126,7 +126,7 @@ def _others(text: bytes, said: List[Effect]) -> None:
     if channels:
         said.append((FACT, "flag", "nvls-channels" if int(channels.group(1)) else "no-nvls-channels"))
         return
-    if b"+ NVL[" in text:  # of the topology, graph/topo.cc: the links as the driver reports them, used or not
+    if b"+ NVL[" in text:  # links in the topology as the driver reports them, used or not (graph/topo.cc)
         said.append((FACT, "flag", "nvlink"))
         return
     wire = _WIRE.search(text) if b"+ NET[" in text else None
@@ -428,4 +428,4 @@ _HANDLERS: Dict[bytes, Callable[[bytes, List[Effect]], bool]] = {
     b"Fail": _failed,
     b"RAS ": _ras,
 }
-STARTS = frozenset(_HANDLERS)  # of messages that a handler reads
+STARTS = frozenset(_HANDLERS)  # beginnings of messages that a handler reads

@@ -21,7 +21,7 @@ _BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.
 _ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row with blanks that a copy has squeezed
 _POINTER = re.compile(rb"\b0x[0-9a-f]{4,16}\b")
 _KNOWN = 20_000  # shapes of lines that only name NCCL
-_ENDS = frozenset(b"0123456789A \t\r")  # of a row of numbers, or of its torn half
+_ENDS = frozenset(b"0123456789A \t\r")  # the last bytes of a row of numbers, or of its torn half
 
 
 def says(raw: bytes) -> bool:
@@ -123,7 +123,7 @@ class ForeignLines:
                 self.signals.version(version.group(1), number, raw)
         if not self.tables.full and may_head(raw):
             if self.tables.header(raw, number) or (b"Avg bus" in raw and self.tables.footer(raw, number)):
-                if signals.shows_event(raw):  # of another process, within the line
+                if signals.shows_event(raw):  # another process's event within the line
                     self.signals.line(raw, number)
                 return
         if b"_perf" in raw and not self.tables.full:

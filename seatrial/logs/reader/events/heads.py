@@ -23,7 +23,7 @@ _KEPT = 65_536  # heads that are known
 _FRONTS = 16_384  # shapes of the text before a head
 _LONGEST = 300
 
-_Tag = Tuple[str, int, int]  # of the prefix: the launcher, "" for none, and where it numbers the process
+_Tag = Tuple[str, int, int]  # launcher of the prefix, "" for none, and begin and end of its process number
 
 
 class ReadHead:
@@ -41,11 +41,11 @@ class Heads:
 
     def __init__(self) -> None:
         self._alone: Dict[bytes, ReadHead] = {}
-        self._same: Dict[Tuple[bytes, ...], ReadHead] = {}  # by host, pid and device
+        self._same: Dict[Tuple[bytes, ...], ReadHead] = {}  # heads by host, pid and device
         self._whole: Dict[bytes, Optional[ReadHead]] = {}
         self._tagged: Dict[Tuple[Head, str], ReadHead] = {}
         self._clean: Set[bytes] = set()  # shapes of heads without another process's failure in them
-        self._fronts: Dict[bytes, Optional[_Tag]] = {}  # by their form with every digit a 0; None: not by that alone
+        self._fronts: Dict[bytes, Optional[_Tag]] = {}  # tags by the text with every digit a 0; None: not by that alone
 
     def find(self, left: bytes) -> Tuple[Optional[ReadHead], bool]:
         """Return the head in the text left of a message; None if the text is more than a head.
@@ -94,7 +94,7 @@ class Heads:
         return read
 
     def _with(self, read: ReadHead, tag: _Tag, front: bytes) -> ReadHead:
-        """Return a head with the tag in front of it."""
+        """Return a head with its preceding tag."""
         launcher, begin, end = tag
         key = (read.head, launcher + ":" + front[begin:end].decode("utf-8", "replace"))
         if key not in self._tagged:

@@ -18,7 +18,7 @@ _STRONG = frozenset(
     b" dropped discarded redacted skipped skipping abbreviated abridged collapsed purged snip".split()
 )
 """Words that are not about a merely deleted file or value."""
-_OF_TESTS = frozenset((b"skipped", b"skipping", b"dropped", b"discarded", b"collapsed"))  # and of batches
+_OF_TESTS = frozenset((b"skipped", b"skipping", b"dropped", b"discarded", b"collapsed"))  # also of tests and batches
 _REMOVED = _STRONG | frozenset(
     b"removed deleted hidden lost missed missing cut gone drop dropping shown left thrown".split()
 )

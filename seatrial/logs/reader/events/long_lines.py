@@ -12,11 +12,11 @@ from .messages import INFO, MAX_TEXT, WARN
 from .signals import MOST, matters, shows_event, shows_trouble
 from .trouble import without_samples
 
-MAX_LINE = 64 * 1024  # of a longer line, this much is kept
+MAX_LINE = 64 * 1024  # most bytes of a line that are kept
 _STEP, _OVERLAP = MOST - 512, 512
 _CONTEXT = 128  # bytes of a line's beginning: its level, or a model's prompt
 _QUOTED = 512
-_MOST_SIGNS = 4  # of one line
+_MOST_SIGNS = 4  # signs of one line
 _BEFORE = 1024  # bytes before the first NCCL message that are searched with it
 _LINES = b"(not read: lines of NCCL that are joined with others)"
 
@@ -35,7 +35,7 @@ def far(line: bytes) -> List[bytes]:
     if len(line) <= MOST or not matters(line):
         return signs
     line = without_samples(line)
-    end = 0  # of the segment, which a carriage return ends
+    end = 0  # end of the segment, at a carriage return
     for segment in line.split(b"\r") if b"\r" in line else (line,):
         end += len(segment) + 1
         looked_at = MOST if len(line) <= MAX_LINE or segment is line or len(line) - end < MAX_LINE else 0
@@ -48,7 +48,7 @@ def far(line: bytes) -> List[bytes]:
 
 def _signs(line: bytes, looked_at: int) -> Iterator[bytes]:
     first = line.find(INFO, 0, MAX_LINE) if looked_at else -1
-    read = first - _BEFORE + MAX_TEXT if first >= 0 else MAX_LINE if looked_at else 0  # as Messages reads it
+    read = first - _BEFORE + MAX_TEXT if first >= 0 else MAX_LINE if looked_at else 0  # the part that Messages reads
     for at in range(looked_at, len(line), _STEP):
         window = line[max(0, at - _OVERLAP) : at + _STEP]
         if not matters(window):

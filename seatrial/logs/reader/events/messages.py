@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .tracker import Tracker
 
 INFO, WARN = b"NCCL INFO ", b"NCCL WARN "
-MAX_TEXT = 8 * 1024  # of a message; NCCL's own buffer is 1 KiB, 2 KiB for device lists
-_PLACE = re.compile(rb"^\s*[\w/.-]{1,120}\.(?:cc?|cu|cpp|h):\d+\s*$")  # before a warning without a head
+MAX_TEXT = 8 * 1024  # bytes of a message; NCCL's own buffer is 1 KiB, 2 KiB for device lists
+_PLACE = re.compile(rb"^\s*[\w/.-]{1,120}\.(?:cc?|cu|cpp|h):\d+\s*$")  # source location before a warning without a head
 
 _effects_of_part = lru_cache(maxsize=256)(effects_of)  # beginnings of torn lines
 
@@ -58,7 +58,7 @@ class Messages:
             return
         left, text = piece[:at], piece[at + len(INFO) :]
         tracker, front = self.processes.head(left)
-        for part in (left, text):  # of a line that lost its end, or has another process's text in it
+        for part in (left, text):  # a line that lost its end, or has another process's text in it
             if fails_within(part[:MOST], part[:MOST].translate(HEX_DIGITS), self._clean):
                 self.plain(part, number)
         if front and TYPE.search(front):

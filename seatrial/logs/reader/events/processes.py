@@ -28,10 +28,10 @@ class Processes:
     def __init__(self, partial: Partial, index: int) -> None:
         self.partial = partial
         self.index = index
-        self._waiting: List[Tracker] = []  # with channels that wait for their communicator
+        self._waiting: List[Tracker] = []  # trackers with channels that wait for their communicator
         self.trackers: Dict[Process, Tracker] = {}
-        self._named: List[Process] = []  # in the present block
-        self._said: List[List[Tuple[int, Any]]] = []  # by them, and not yet taken
+        self._named: List[Process] = []  # processes in the present block
+        self._said: List[List[Tuple[int, Any]]] = []  # their messages that are not yet taken
         self.here: List[Optional[Tracker]] = []  # the tracker of each, if it was looked up
         self._places: Dict[Process, int] = {}
         self._met = 0  # how many of them were found
@@ -58,7 +58,7 @@ class Processes:
         self._named, self._said, self.here, self._places, self._met = named, said, [None] * len(named), {}, 0
 
     def meet(self, count: int) -> None:
-        """Find the first processes of the present block: the first ones are kept if not all can be."""
+        """Find the first processes of the present block, in order: if the bound is reached, the first are kept."""
         for place in range(self._met, count):
             self.here[place] = self.find(self._named[place])
         self._met = max(self._met, count)
@@ -133,7 +133,7 @@ class Processes:
                 return known
             if intern_pool.hosts >= MAX_HOSTS:
                 intern_pool.full = True
-                return self._beyond  # read, but not kept: its ranks would be taken for another's
+                return self._beyond  # read, but not kept: its ranks would be attributed to another
             intern_pool.hosts += 1
         else:
             intern_pool.alone += 1

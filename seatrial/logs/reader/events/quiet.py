@@ -48,7 +48,7 @@ _DOTS = re.compile(rb"\n" + MARK + rb"(?=\r?\n)")  # an indented line is an arra
 
 
 def left_out(data: bytes, start: int, end: int) -> List[int]:
-    """Return where lines begin by which a person marks an omission; its dots are too slow for the gate."""
+    """Return the beginnings of lines by which a person marks an omission; dots in the gate would be too slow."""
     if start == 0:
         first = MARKED.fullmatch(data[: data.find(b"\n")].rstrip(b"\r"))
         return [0, *left_out(data, 1, end)] if first else left_out(data, 1, end)

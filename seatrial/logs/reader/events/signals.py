@@ -52,7 +52,7 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         "time-limit",
         rb"CANCELLED AT .* DUE TO TIME LIMIT|DUE TO TIME LIMIT|Job step aborted.*time limit|exceeded time limit",
     ),
-    ("not-read", rb"\(not read: "),  # the text inserted where a stream was left before its end
+    ("not-read", rb"\(not read: "),  # the text inserted at the place where reading of a stream stopped
     ("test-timeout", rb"Test timeout \(\d+s\)"),
     ("dead-peer", rb"RAS declaring peer .* as DEAD"),
     ("test-failure", rb"Test (?:NCCL|CUDA) failure"),
@@ -211,7 +211,7 @@ _SPEAKS = (
     rb"|NET/(?:IB|Socket) ?: (?:Got|[Uu]nable|[Nn]o )"
     rb"|cudaGetDeviceCount|NV_ERR_RESET_REQUIRED|Duplicate GPU detected|RuntimeError: Address already in use"
 )  # words of NCCL and of the layers below it
-_RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
+_RAS_HEAD = b"(total)   per node  per process"  # heading in NCCL RAS's summary (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
 _MAX_WATCH = 65_536
 MOST = 2048  # most bytes of a line that are examined
@@ -233,7 +233,7 @@ _LINE: Patterns[Union[str, Symptom]] = Patterns(
         (_UNHEADED, unheaded.NAMES_ITSELF),
         ("frame", FRAME),
         ("gpu", _GPU.pattern),
-        ("what", rb"^.{0,60}what\(\): "),  # of an uncaught C++ exception, after "terminate called"
+        ("what", rb"^.{0,60}what\(\): "),  # text of an uncaught C++ exception, after "terminate called"
         ("sizes", rb"ocalGid | dgid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
     )
 )

@@ -36,7 +36,7 @@ class Tracker:
         self.stream = stream
         self._waiting = waiting  # all with waiting channels
         self._current: Optional[Key] = next(reversed(list(proc.comms)), None)
-        self.announced = bool(proc.comms)  # this version says when a set-up begins: channels belong to what is current
+        self.announced = bool(proc.comms)  # this version prints the start of a set-up: channels belong to it
         self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # the latest last
         self._ordinals: Dict[Tuple[int, int], int] = _UNUSED
         self.pending: Dict[Connection, int] = (
@@ -75,7 +75,7 @@ class Tracker:
         latest = {rank: comm for comm, rank in comms}  # the communicator that each of its ranks began last
         owned: Dict[str, Dict[Connection, int]] = {}
         for connection, bits in connections.items():
-            rank = connection[1] if connection[2][:1] == "r" else connection[0]  # that printed them
+            rank = connection[1] if connection[2][:1] == "r" else connection[0]  # the ranks that printed them
             comm = name if (name, rank) in comms else latest.get(rank, name)
             owned.setdefault(comm, {})[connection] = bits
         for comm, connections in owned.items():

@@ -33,8 +33,8 @@ _BARE = re.compile(
     rb"|NET/Plugin ?: |NET/OFI |(?:Initialized|Assigned|Failed to initialize) NET plugin "
     rb"|NCCL_[A-Z_]+ set (?:by environment )?to )"
 )
-_NARROWEST, _WIDEST = 60, 400  # of a terminal
-_CUT_LINES = 4  # as many lines of exactly that width, and none longer
+_NARROWEST, _WIDEST = 60, 400  # bounds of a terminal's width
+_CUT_LINES = 4  # least number of lines of exactly that width, with none longer
 
 
 class Done(NamedTuple):
@@ -43,7 +43,7 @@ class Done(NamedTuple):
     entities: bool
     escaped: bool
     signs: bool
-    width: int  # at which a terminal broke them; 0: none
+    width: int  # width at which a terminal broke them; 0: none
     bare: bool  # not even "NCCL INFO" remains before the messages
 
 

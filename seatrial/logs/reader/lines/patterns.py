@@ -16,7 +16,7 @@ from typing import Dict, Generic, Iterable, Iterator, List, Mapping, Optional, P
 DIGITS = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 HEX_DIGITS = bytes(48 if byte in b"0123456789abcdef" else byte for byte in range(256))
 
-_COMMON = b" e0t1aoinsr2lhd.3:cum/fg456789pyw,b_-v=[]k"  # of logs, the most common first; any other byte is rarer
+_COMMON = b" e0t1aoinsr2lhd.3:cum/fg456789pyw,b_-v=[]k"  # the most common bytes of logs; any other byte is rarer
 _RARE = {byte: rank for rank, byte in enumerate(_COMMON)}
 
 _SOME = 200  # texts up to which each word is searched separately: 0.1 ms each, while one pattern of all takes 30 ms
@@ -162,8 +162,8 @@ class Gate:
 
     def __init__(self, words: Iterable[bytes], few: Iterable[AnyOf], unless: Behind = NOTHING) -> None:
         self._words, self._unless = tuple(words), unless
-        self._few = tuple(few)  # that find the same words, for small texts
-        self._each: List[Pattern[bytes]] = []  # by anchor, once requested
+        self._few = tuple(few)  # patterns that find the same words, for small texts
+        self._each: List[Pattern[bytes]] = []  # patterns by anchor, once requested
         self._read = 0  # bytes in which places were searched
 
     def places(self, text: bytes, start: int, end: int) -> List[int]:
@@ -199,7 +199,7 @@ class Index:
         for word, owner in words:
             owners.setdefault(word, set()).add(owner)
         self._any = any_of(owners)
-        self._near: Dict[bytes, List[Tuple[int, bytes, Set[int]]]] = {}  # by the anchor and the byte behind it
+        self._near: Dict[bytes, List[Tuple[int, bytes, Set[int]]]] = {}  # by the anchor and the next byte
         for word, at in _anchored(owners):
             self._near.setdefault(word[at : at + 2], []).append((at, word, owners[word]))
 
@@ -223,8 +223,8 @@ class Patterns(Generic[Owner]):
     def __init__(self, patterns: Iterable[Tuple[Owner, bytes]]) -> None:
         each = [(owner, part, words) for owner, pattern in patterns for part, words in _worded(pattern)]
         self._parts = [(owner, part) for owner, part, _ in each]
-        self._words = [(word, at) for at, (_, _, words) in enumerate(each) for word in words]  # of parts
-        self._compiled: Dict[int, Pattern[bytes]] = {}  # on their first use: a log needs few
+        self._words = [(word, at) for at, (_, _, words) in enumerate(each) for word in words]  # words of parts
+        self._compiled: Dict[int, Pattern[bytes]] = {}  # compiled on their first use: a log needs few
         self._index: Optional[Index] = None
         self._asked = 0
         self._near: Dict[bytes, List[Tuple[bytes, int]]] = {}  # by two of their bytes, after more than a few requests
@@ -295,9 +295,9 @@ def _alternatives(pattern: bytes) -> List[Tuple[bytes, Optional[List[bytes]]]]:
     None instead of the words if a match may have none. Raises ValueError for a group with flags and the like.
     """
     parts: List[Tuple[bytes, Optional[List[bytes]]]] = []
-    groups: List[Tuple[bytes, List[Optional[List[bytes]]], Optional[List[bytes]]]] = []  # that are open
+    groups: List[Tuple[bytes, List[Optional[List[bytes]]], Optional[List[bytes]]]] = []  # open groups
     either: List[Optional[List[bytes]]] = []  # the words of a group's alternatives
-    words: Optional[List[bytes]] = None  # of the current alternative
+    words: Optional[List[bytes]] = None  # words of the current alternative
     begin = at = 0
     for token in _TOKEN.finditer(pattern + b"|"):
         if token.start() != at:

@@ -85,7 +85,7 @@ def launcher_tag(left: bytes) -> str:
 
 
 def torn_at(text: bytes) -> Optional[int]:
-    """Find where a second head begins inside a message; None without one.
+    """Find the beginning of a second head inside a message; None without one.
 
     Two processes that write at the same time produce one physical line.
     """

@@ -24,8 +24,8 @@ _MAX_SHOWS = 100
 _MAX_STEPS = 8192
 _MAX_MADE = 300_000  # dicts that are made
 _MAX_ALL_EDGES = 300_000
-_MAX_ALL_COMMS = 200_000  # of all processes
-MAX_COMMS = 1024  # of one process
+_MAX_ALL_COMMS = 200_000  # bound for all processes
+MAX_COMMS = 1024  # bound for one process
 _MANY = 256  # processes that keep a separate line for one kind of note
 
 _NONE: FrozenSet[Any] = frozenset()

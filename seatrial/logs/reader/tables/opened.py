@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .forms import Form
 
 MAX_ROWS = 4096
-MAX_ALL_ROWS = 20_000  # of one stream
+MAX_ALL_ROWS = 20_000  # bound for one stream
 MAX_TABLES = 512
 
 DEFAULT = ["time", "algbw", "busbw", "#wrong"] * 2
@@ -48,16 +48,16 @@ class OpenTable:
         self._copies = Copies(source, index)
         self.table: Optional[Dict[str, Any]] = None
         self.open_left: Optional[Tuple[int, bytes]] = None  # the left half of a torn row
-        self._swapped = False  # in-place is on the left
+        self._swapped = False  # whether in-place is on the left
         self.full = False  # no more tables are kept
         self._rows = 0
         self._known: Dict[bytes, Tuple[List[str], Dict[str, Any]]] = {}  # lines of rows that were read
         self._waited = 0  # lines since the left half
-        self._form: Optional[Form] = None  # of the open table, if it is another bench's
-        self._missed = 0  # lines that looked like its rows and were none
+        self._form: Optional[Form] = None  # form of the open table, if it is another bench's
+        self._missed = 0  # lines that looked like rows but were not
         self._said: Dict[str, float] = {}  # the text so far of a bench without a table about its only result
         self.version: Optional[str] = None
-        self.collective: Optional[str] = None  # of the next table, from the command that starts it
+        self.collective: Optional[str] = None  # collective of the next table, from the command that starts it
         self._title: Optional[str] = None  # the collective in another bench's title, for all tables below it
 
     def typeless(self) -> bool:

@@ -53,7 +53,7 @@ _UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
 def number(text: bytes, average: bool = False) -> Optional[float]:
     """Read a printed number; None for N/A and any other text. ``nan`` and ``inf`` are returned as such.
 
-    In a row, where no value has three decimals, ``1,234`` is above a thousand; an average has six digits, so that its
+    A row has no values with three decimals, so ``1,234`` in it is above a thousand; an average has six digits, so its
     comma is a decimal one.
     """
     if b"," in text:
@@ -62,7 +62,7 @@ def number(text: bytes, average: bool = False) -> Optional[float]:
         elif _GROUPED.match(text):
             text = text.replace(b",", b"")
     try:
-        return None if b"_" in text else float(text.rstrip(b"*%"))  # rccl-tests marks what exceeds its threshold
+        return None if b"_" in text else float(text.rstrip(b"*%"))  # rccl-tests marks values above its threshold
     except ValueError:
         return None
 

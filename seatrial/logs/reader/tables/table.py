@@ -50,7 +50,7 @@ from .rows import (
     whole,
 )
 
-MAX_HEADER = 1024  # of a line with a '#'; the widest header of nccl-tests has some 250 characters
+MAX_HEADER = 1024  # bytes of a line with a '#'; the widest header of nccl-tests has some 250 characters
 MAX_RANK_LINES = 65_536
 
 _FIGURE = re.compile(
@@ -228,7 +228,7 @@ class TableReader(OpenTable):
             return True
         if self.table is None and not (len(right) in (4, 8) and all(is_numeric(item) for item in right)):
             return False
-        if len(right) == 2 * len(columns) and all(map(is_numeric, right)):  # of a header that lost its second half
+        if len(right) == 2 * len(columns) and all(map(is_numeric, right)):  # from a header without its second half
             columns = columns * 2
         if len(right) >= len(columns) + _SIDE and all(map(is_numeric, right)):
             self._current(line)["unreadable"] += 1
