@@ -55,12 +55,12 @@ def parser() -> Parser:
     made.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     made.add_argument("--profile", metavar="NAME|FILE", help="the platform's requirements and floors")
     made.add_argument(
-        "--gpu", metavar="[[HOSTSx]GPUSx]MODEL", default="", help="the GPUs, where no line names them: 8xH100, 2x8xH100"
+        "--gpu", metavar="[[HOSTSx]GPUSx]MODEL", default="", help="the GPUs, if no line names them: 8xH100, 2x8xH100"
     )
     made.add_argument("--nics", metavar="NUMBERxGBIT", default="", help="a host's NICs and their rate: 8x400")
-    made.add_argument("--dumps", metavar="PREFIX", default="", help="where Flight Recorder dumps lie in the job's pods")
+    made.add_argument("--dumps", metavar="PREFIX", default="", help="path of Flight Recorder dumps in the job's pods")
     made.add_argument("--faults", metavar="FILE|DIR", help="your own faults for judging logs, added to the built-in")
-    made.add_argument("--no-exec", action="store_true", help="do not ask NCCL RAS or look for dumps in the pods")
+    made.add_argument("--no-exec", action="store_true", help="do not query NCCL RAS or search the pods for dumps")
     made.add_cluster_options("for job/NAME and pod/NAME")
     return made
 
@@ -216,7 +216,7 @@ class _Workload:
 
         assert self.kube is not None
         if len(self.named) > 1:
-            self.evidence.not_seen.append("NCCL RAS is asked for one workload at a time")
+            self.evidence.not_seen.append("NCCL RAS is queried for one workload at a time")
             return
         said = self.options
         look(self.kube, self.pods, self.evidence, execs=not said.no_exec, dumps=said.dumps)

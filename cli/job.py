@@ -167,7 +167,7 @@ def _attach(kube: Kube, options: argparse.Namespace) -> int:
         return refuse("job attach", JobLookup(kube).absent(options.name))
     if code == INTERRUPTED:
         print(
-            f"{options.name} goes on in the cluster: attach again, or seatrial job cancel {options.name}",
+            f"{options.name} continues in the cluster: attach again, or seatrial job cancel {options.name}",
             file=sys.stderr,
         )
     return code

@@ -44,7 +44,7 @@ def tell(job: JobDocument, name: str, namespace: str, seen: Seen) -> None:
     if not proven:
         _forget_silence(job)
     said = re.search(r"it does say: (.+)", job["sentence"])
-    words = f" Its log says: {said[1]}" if said and said[1].rstrip(".") not in analysis.observed else ""
+    words = f" Its log shows: {said[1]}" if said and said[1].rstrip(".") not in analysis.observed else ""
     rest = f" Its logs: {job['sentence']}" if proven else words
     job["sentence"] = f"{headline}: {analysis.observed.rstrip('.')}.{rest}"
     at_fault = analysis.err_class is not None and (seen.state is JobState.ERROR or analysis.hopeless)

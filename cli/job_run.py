@@ -49,7 +49,7 @@ def add_options(one: Parser) -> None:
     one.add_argument("--cpu", metavar="N", help="resource requests of each pod, in Kubernetes' notation")
     one.add_argument("--memory", metavar="SIZE", help="the same of memory: 64Gi")
     one.add_argument("--time-limit", metavar="SECONDS", type=int, default=0, help="when Kubernetes ends it")
-    one.add_argument("--no-guard", action="store_true", help="create it also where it does not fit the nodes")
+    one.add_argument("--no-guard", action="store_true", help="create it even if it does not fit the nodes")
     one.add_argument("--print-manifests", action="store_true", help="print the objects, and create nothing")
     one.add_argument("--detach", action="store_true", help="create it and leave it to the cluster")
     one.add_argument("--json", action="store_true", help="print one JSON document")
@@ -125,7 +125,7 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
         print(
             json.dumps({"job": handle.name, "namespace": handle.namespace})
             if options.json
-            else f"{handle.name} goes on in {handle.namespace}: seatrial job status|logs|cancel {handle.name}"
+            else f"{handle.name} continues in {handle.namespace}: seatrial job status|logs|cancel {handle.name}"
         )
         return 0
     return _follow(handle, options)
@@ -155,7 +155,7 @@ def _follow(handle: JobHandle, options: argparse.Namespace) -> int:
     else:
         show(handle.name, last)
         for pod, lines in words.items():
-            print(f"\nlast words of {plain(pod)}:")
+            print(f"\nlast lines of {plain(pod)}:")
             for line in lines:
                 print(f"  {plain(line)}")
     if not last.state.final and last.analysis is not None:

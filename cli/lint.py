@@ -293,9 +293,9 @@ def _text(judged: Sequence[Judged], others: Sequence[str], verdict: Verdict, pro
     for one in judged:
         yield from lines(one)
     if others:
-        yield f"not looked at: {', '.join(plain(each) for each in others[:8])}" + (", ..." if len(others) > 8 else "")
+        yield f"not read: {', '.join(plain(each) for each in others[:8])}" + (", ..." if len(others) > 8 else "")
     if not judged:
-        yield "nothing that brings pods is in it"
+        yield "it contains no object that creates pods"
     findings, unknown = (sum(len(one.said(ok)) for one in judged) for ok in (False, None))
     counted = f"{findings} finding{'s' if findings != 1 else ''}, {unknown} not known"
     yield f"{verdict}: {counted}" + ("" if profile else "; without --profile the fabric's needs are not known")

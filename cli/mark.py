@@ -48,7 +48,7 @@ def parser() -> Parser:
     )
     made.add_argument("--untaint", metavar="KEY", help="remove this taint, or label, from nodes that passed only")
     made.add_argument(
-        "--forget", action="store_true", help="before a change: no node that the run tried is known any more"
+        "--forget", action="store_true", help="before a change: reset the nodes that the run tried to unknown"
     )
     made.add_argument("--after", metavar="DIR", type=Path, help="only if the run began after the one in this folder")
     made.add_cluster_options()
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
 def _unfit(options: argparse.Namespace) -> str:
     """Explain why options are invalid; '' if they are valid."""
     if not (options.node_condition or options.label_nodes or options.untaint):
-        return "say how: --node-condition, --label-nodes or --untaint KEY"
+        return "choose --node-condition, --label-nodes or --untaint KEY"
     if options.forget and options.untaint:
         return "--untaint needs a pass; --forget is not one"
     why = marking.forbidden(options.untaint) if options.untaint else ""
@@ -122,7 +122,7 @@ def _untimely(record: Record, earlier: Record | None) -> str:
     if record.get("scope") != "full":
         return "the run was a partial one"
     if record["verdict"] == Verdict.GO != run_of(record).verdict:
-        return "its verdict is go, and its checks are not"
+        return "its verdict is go, but its checks are not"
     try:
         age = (datetime.datetime.now(datetime.UTC) - _ended(record)).total_seconds()
         before = earlier is not None and _began(record) <= _began(earlier)

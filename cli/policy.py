@@ -40,7 +40,7 @@ def parser() -> Parser:
     """Return the parser of ``seatrial policy``."""
     made = Parser(prog="seatrial policy", description=DESCRIPTION, examples=EXAMPLES)
     source = made.add_mutually_exclusive_group(required=True)
-    source.add_argument("--profile", metavar="NAME|FILE", help="requirements of training here")
+    source.add_argument("--profile", metavar="NAME|FILE", help="requirements of training on this cluster")
     source.add_argument(
         "--record", metavar="DIR|report.json", type=Path, help="an accepted run: the proven requests of its pods"
     )
@@ -48,7 +48,7 @@ def parser() -> Parser:
         "--namespace",
         metavar="NAME",
         default=os.environ.get("TAO_K8S_NAMESPACE"),
-        help="where the policy holds (default: the record's, $TAO_K8S_NAMESPACE)",
+        help="the namespace of the policy (default: the record's, $TAO_K8S_NAMESPACE)",
     )
     made.add_argument("--warn", action="store_true", help="warn and audit instead of refusing")
     return made
@@ -95,5 +95,5 @@ def _profiled(profile: str, namespace: str | None) -> tuple[str, TrialSpec]:
 
 def _named(namespace: str | None) -> str:
     if not namespace:
-        raise RecordError("--namespace is needed: where does the policy hold?")
+        raise RecordError("--namespace is required: the namespace of the policy")
     return namespace

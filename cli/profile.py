@@ -37,8 +37,8 @@ def parser() -> Parser:
     """Return the parser of ``seatrial profile``."""
     made = Parser(
         prog="seatrial profile",
-        description="Look at a profile, or propose one.",
-        epilog="Exit codes: 0 done, 1 lint objects, 4 usage error, 10 the cluster could not be read.",
+        description="Lint a profile, propose one, or capture one from a run.",
+        epilog="Exit codes: 0 done, 1 lint found errors, 4 usage error, 10 the cluster could not be read.",
         examples=(
             "seatrial profile detect > my.yaml",
             "seatrial profile lint my.yaml",
@@ -52,7 +52,7 @@ def parser() -> Parser:
     detect.add_argument("--cluster", metavar="WHERE", default="kubeconfig", help="kubeconfig or sim[:SCENARIO]")
     detect.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
     detect.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
-    detect.add_argument("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes to look at")
+    detect.add_argument("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes to read")
     capture = kinds.add_parser("capture", help="turn an accepted run into a baseline", examples=CAPTURE)
     capture.add_argument("record", metavar="DIR|report.json", type=Path, help="the --out folder of an accepted run")
     capture.add_argument(
@@ -151,7 +151,7 @@ def capture(options: argparse.Namespace) -> int:
         raise NotABaselineError("the run was simulated: its numbers are not from a cluster (--simulated accepts them)")
     parent = options.extends or record["profile"]
     if not parent and record["verdict"] == "go":
-        raise NotABaselineError("the run had no profile: say with --extends which one the floors belong to")
+        raise NotABaselineError("the run had no profile: name the profile of the floors with --extends")
     if not options.extends and parent and parent not in profile_names():
         raise NotABaselineError(f"the run's profile {parent!r} is not a shipped one: name its file with --extends")
     floors = load_profile(str(parent)).floors if parent else ()

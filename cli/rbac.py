@@ -52,7 +52,7 @@ class SelectionError(ValueError):
 
 def parser() -> Parser:
     """Return the parser of ``seatrial rbac``."""
-    said = "Print the least rights for the selected checks, as YAML for kubectl apply -f -."
+    said = "Print the least-privilege permissions for the selected checks, as YAML for kubectl apply -f -."
     made = Parser(prog="seatrial rbac", description=said, examples=EXAMPLES)
     scope = made.add_mutually_exclusive_group()
     scope.add_argument("--cluster", action="store_true", help="with cluster-wide permissions (default)")
@@ -66,7 +66,7 @@ def parser() -> Parser:
     made.add_argument("--launcher", metavar="KIND", default="", help="indexed, mpijob, pytorchjob, trainjob")
     made.add_argument("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE]")
     made.add_argument("--cron", action="store_true", help="with the permissions of scheduled runs (seatrial cron)")
-    made.add_argument("--label-nodes", action="store_true", help="with the right of seatrial cron --label-nodes")
+    made.add_argument("--label-nodes", action="store_true", help="with the permission of seatrial cron --label-nodes")
     made.add_argument("--node-condition", action="store_true", help="with that of seatrial cron --node-condition")
     made.add_argument(
         "--new-nodes", metavar="KEY", nargs="?", const="", help="with those of seatrial cron --new-nodes [KEY]"
@@ -74,7 +74,9 @@ def parser() -> Parser:
     made.add_argument(
         "--hang", action="store_true", help="with the permissions of explain job/NAME on a hung job (pods/exec)"
     )
-    made.add_argument("--check-secrets", action="store_true", help="with the right to get the profile's pull secrets")
+    made.add_argument(
+        "--check-secrets", action="store_true", help="with the permission to get the profile's pull secrets"
+    )
     made.add_argument("--training", action="store_true", help="with the permissions of --training (drains)")
     return made
 

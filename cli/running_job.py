@@ -122,7 +122,7 @@ def look(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, *, execs:
     if not running:
         return
     if not execs:
-        evidence.not_seen.append("NCCL RAS and dumps were not asked for (--no-exec)")
+        evidence.not_seen.append("NCCL RAS and dumps were not requested (--no-exec)")
         return
     answered = False
     try:
@@ -339,7 +339,7 @@ def _take(pod: str, done: Executed, evidence: Evidence) -> bool:
         why = done.errors.decode("utf-8", "replace").strip().splitlines()[-1:] or [
             done.message or "it ended without a status"
         ]
-        evidence.not_seen.append(f"pod {pod}: the RAS client did not end: {safe(why[0], 200)}")
+        evidence.not_seen.append(f"pod {pod}: the RAS client did not finish: {safe(why[0], 200)}")
     return any_taken
 
 
@@ -361,7 +361,7 @@ def _right(kube: Kube, error: ClusterError) -> str:
 
 def _no_nodes(kube: Kube) -> str:
     grant = f"kubectl create clusterrole seatrial-nodes --verb=get --resource=nodes, bound with {_subject(kube)}"
-    return f"no right to get nodes ({grant})"
+    return f"no permission to get nodes ({grant})"
 
 
 def _subject(kube: Kube) -> str:

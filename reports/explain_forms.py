@@ -186,12 +186,7 @@ def summary(jobs: Sequence[Job], width: int = WIDTH) -> str:
     name = plain(worst["files"][0], 200) if worst["files"] else ""
     return (
         "\n".join(
-            [
-                *lines,
-                "",
-                "Each in full: --full; as a program reads it: --format json",
-                _cut(f"First to read: {name}", width),
-            ]
+            [*lines, "", "All in full: --full; for programs: --format json", _cut(f"First to read: {name}", width)]
         )
         + "\n"
     )
@@ -233,4 +228,4 @@ def workflow_commands(jobs: Sequence[Job]) -> Iterator[str]:
 def step_summary(jobs: Sequence[Job]) -> str:
     """Return Markdown for a workflow's step: a few jobs in full, an overview of many."""
     text = to_markdown(jobs) if len(jobs) <= FEW else "```text\n" + summary(jobs).replace("`", "'") + "```\n"
-    return text if len(text) <= LONGEST else text[:LONGEST] + "\n\n(cut: GitHub takes no more)\n"
+    return text if len(text) <= LONGEST else text[:LONGEST] + "\n\n(truncated at GitHub's limit)\n"

@@ -116,7 +116,7 @@ def _sections(run: Run, record: Record, summary: Summary, others: Sequence[UserT
     if summary.proven:
         yield Section("proven", "Proven", _proven(summary), "Proven")
     yield _listed("not-judged", "Not judged", _not_judged(summary))
-    yield _listed("not-seen", "Not seen, so not judged", run.not_seen)
+    yield _listed("not-seen", "Not visible, so not judged", run.not_seen)
     yield _listed("leftovers", "Left behind, not deleted", run.leftovers)
     yield Section("nodes", "Nodes", matrix(run), "Nodes")
     yield Section("links", "Every node, every link", swept(run.sweep or {}), "Every link")
@@ -124,7 +124,7 @@ def _sections(run: Run, record: Record, summary: Summary, others: Sequence[UserT
     yield Section("bandwidth", plot.TITLE, plot.bandwidth(tables, run.floors), "Bandwidth")
     yield Section("training", "Training steps", training(run.training), "Training steps")
     yield Section("checkpoints", "Checkpoints", checkpoint(run.checkpoint), "Checkpoints")
-    yield Section("time", "Where the time went", timeline(run.trial.get("timeline", ())), "Time")
+    yield Section("time", "Timeline of the trial", timeline(run.trial.get("timeline", ())), "Time")
     if run.results or others:
         yield Section("checks", "All checks", _checks(run, others), "All checks")
     folded = [
@@ -175,9 +175,9 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "started": run.started,
         "took": f"{run.seconds:.1f} s",
         "profile": run.profile or "none",
-        **({"seen as": "a tenant, with the rights of one namespace"} if run.tenant else {}),
+        **({"seen as": "a tenant, with the permissions of one namespace"} if run.tenant else {}),
         "scope": f"{run.scope} {run.selection}".strip(),
-        "nodes": f"{run.coverage}{' (all were asked for)' if run.asks_all else ''}",
+        "nodes": f"{run.coverage}{' (all were requested)' if run.asks_all else ''}",
         **({"nodes tried": run.coverage.tried[:NODES_SHOWN]} if run.coverage.tried else {}),
         **({"nodes not tried": left} if (left := run.coverage.not_tried(NODES_SHOWN)) else {}),
         **{k: v for k, v in run.cluster.items() if v not in ("", [], None)},

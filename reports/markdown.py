@@ -103,7 +103,7 @@ def _training(record: Record) -> Iterable[str]:
         yield "## Checkpoints"
         yield table(("measured", "what"), [(escaped(number), escaped(what)) for number, what in lines])
         yield table(("node", "step", *STATES), [[code(cell) for cell in row] for row in rows(saved)[:FINDINGS]])
-        yield "Seconds from the moment a node began to write a step until it had the state."
+        yield "Seconds from the moment a node began to write a step until it reached the state."
 
 
 def _finding(check: RecordedCheck, faults: Mapping[str, Mapping[str, str]]) -> Iterable[str]:

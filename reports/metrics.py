@@ -107,7 +107,7 @@ def _of_run(made: _Metrics, record: Record, last_success: float | None) -> None:
         "seatrial_run_verdict", "1 for the verdict of the run, 0 for the other verdicts.", ("verdict",)
     )
     made.fill(verdict, {(name,): float(record["verdict"] == name) for name in Verdict})
-    made.gauge("seatrial_run_duration_seconds", "How long the run took.").set(record["seconds"])
+    made.gauge("seatrial_run_duration_seconds", "Duration of the run.").set(record["seconds"])
     made.gauge("seatrial_run_timestamp_seconds", "When the run ended, since 1970.").set(ended(record))
     success = succeeded(record) or last_success
     if success is not None:
@@ -127,7 +127,9 @@ def _of_history(made: _Metrics, history: Mapping[str, tuple[float, int, int]]) -
     worst = sorted(history.items(), key=lambda item: -item[1][2])
     trials = made.gauge("seatrial_node_trials", "Trials of a node in the last eight weeks.", ("node",))
     made.fill(trials, {(name,): float(count) for name, (_, count, _) in worst})
-    failed = made.gauge("seatrial_node_failed_trials", "Those of them that failed the node.", ("node",))
+    failed = made.gauge(
+        "seatrial_node_failed_trials", "Trials of the last eight weeks that failed the node.", ("node",)
+    )
     made.fill(failed, {(name,): float(count) for name, (_, _, count) in worst})
 
 
@@ -135,7 +137,7 @@ def _of_nodes(made: _Metrics, record: Record) -> None:
     """Add the tried share of the pool; NaN for an invisible pool, which no alert treats as 0."""
     coverage = coverage_of(record)
     made.gauge("seatrial_nodes_tried", "Nodes on which the trial of this run ran.").set(len(coverage.tried))
-    made.gauge("seatrial_pool_nodes", "Nodes of the pool that this run is about; NaN where they are not seen.").set(
+    made.gauge("seatrial_pool_nodes", "Nodes of the pool that this run is about; NaN if they are not visible.").set(
         math.nan if coverage.pool is None else len(coverage.pool)
     )
     each = made.gauge(
@@ -151,7 +153,7 @@ def _of_actions(made: _Metrics, record: Record, earlier: Mapping[str, str]) -> N
     """Add one series for each node with an action; the label has one of six words."""
     action = made.gauge(
         "seatrial_node_action",
-        "1 for what the findings of a node ask to do with it, the heaviest: the words of docs/record.md.",
+        "1 for the heaviest action that the findings of a node require: the words of docs/record.md.",
         ("node", "action"),
     )
     found = {node: each["action"] for node, each in record["actions"].items()}
@@ -163,16 +165,16 @@ def _of_actions(made: _Metrics, record: Record, earlier: Mapping[str, str]) -> N
 
 def _of_checks(made: _Metrics, record: Record) -> None:
     checks = record["checks"]
-    outcome = made.gauge("seatrial_check_outcome", "1 for how the check ended.", ("check", "outcome"))
+    outcome = made.gauge("seatrial_check_outcome", "1 for the outcome of the check.", ("check", "outcome"))
     made.fill(outcome, {(c["id"], str(c["outcome"])): 1.0 for c in checks})
-    seconds = made.gauge("seatrial_check_duration_seconds", "How long the check took.", ("check",))
+    seconds = made.gauge("seatrial_check_duration_seconds", "Duration of the check.", ("check",))
     made.fill(seconds, {(c["id"],): c["seconds"] for c in checks})
     samples: dict[tuple[str, ...], float] = {}
     for check in checks:
         for finding in check["findings"]:
             if finding["fault"] and finding["ok"] is not True:
                 samples[finding["fault"],] = samples.get((finding["fault"],), 0.0) + 1
-    faults = made.gauge("seatrial_fault_subjects", "How many subjects a fault was found on.", ("fault",))
+    faults = made.gauge("seatrial_fault_subjects", "Number of subjects with the fault.", ("fault",))
     made.fill(
         faults, samples or {("none",): 0.0}
     )  # a push replaces only metrics with a sample: the last run's must not remain

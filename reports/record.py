@@ -236,7 +236,7 @@ class Run:
     def too_few_tried(self) -> str:
         """Explain why fewer nodes were tried than a go covers (the pool, or the trial's span); '' if they suffice."""
         if self.asks_all and self.scope == "full" and not self.coverage.whole:
-            return "not every node was tried, and all were asked for (--nodes all)"
+            return "not every node was tried, but all were requested (--nodes all)"
         spans, tried = self.trial.get("nodes", 0), len(self.coverage.tried)
         return f"the trial spans {spans} nodes, and pods on {tried} gave evidence" if tried < spans else ""
 

@@ -64,7 +64,7 @@ def header(terminal: Any, run: Run) -> None:
     if run.cpu_only:
         terminal.write_line("a trial on CPUs: GPUs, their fabric and NCCL are not tested")
     if run.tenant:
-        terminal.write_line("judged with a tenant's rights: this namespace, and nothing beyond it")
+        terminal.write_line("judged with a tenant's permissions: this namespace only")
     terminal.write_line(f"run {run.run_id} · profile {run.profile or 'none: checks that need one are not judged'}")
     terminal.write_line("")
 
@@ -139,7 +139,9 @@ def summary(terminal: Any, run: Run, folder: Path | None, *, detailed: bool = Fa
         run.leftovers,
         width,
     )
-    _list(terminal, "Not seen, so not judged:" if not run.tenant else "Not a tenant's to see:", run.not_seen, width)
+    _list(
+        terminal, "Not visible, so not judged:" if not run.tenant else "Not visible to a tenant:", run.not_seen, width
+    )
     if folder is not None:
         terminal.write_line(f"Report: {folder / 'report.html'}")
 
@@ -189,7 +191,7 @@ def _not_judged(terminal: Any, run: Run, summary: Summary, width: int, *, detail
     for why, families in blocked.items():
         _paragraph(terminal, "", f"Not judged, {why}: {_families(families)}", width)
     if skipped := summary.not_judged.get("skipped"):
-        _paragraph(terminal, "", f"Not asked for or not applicable: {_families(skipped)} (-v: why)", width)
+        _paragraph(terminal, "", f"Not requested or not applicable: {_families(skipped)} (-v: why)", width)
 
 
 def _families(families: Mapping[str, int]) -> str:

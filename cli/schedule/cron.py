@@ -97,12 +97,12 @@ def parser() -> Parser:
     made.add_argument(
         "--label-nodes",
         action="store_true",
-        help="label nodes seatrial/trial=passed or failed, a failed one with seatrial/action; needs a right on nodes",
+        help="label nodes seatrial/trial=passed or failed, failed ones seatrial/action; needs permission on nodes",
     )
     made.add_argument(
         "--node-condition",
         action="store_true",
-        help="set the node condition SeatrialFailed; needs a right on nodes/status",
+        help="set the node condition SeatrialFailed; needs permission on nodes/status",
     )
     made.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's service account")
     made.add_argument("--context", metavar="NAME")
@@ -187,7 +187,7 @@ class ScheduledRun:
         code = self._child(choice)
         self.lease.check()
         if self.lease.lost.is_set():
-            self._say("the lease was lost: the run is ended, for another one may be going")
+            self._say("the lease was lost: this run ends, since another one may be in progress")
             self._tell("inconclusive", failed=True)
             return INCONCLUSIVE  # another run may be in progress and owns the history now
         try:
@@ -246,7 +246,7 @@ class ScheduledRun:
         try:
             data = parsed(stored, STATE, "state.json")
         except StateStoreError as error:
-            self._say(f"{error}; it is begun anew")
+            self._say(f"{error}; it is replaced by an empty history")
             return NodeHistory()
         if data.get("schema", 1) != 1:
             raise StateStoreError(f"configmap {STATE} was written by another version (schema {data['schema']!r:.20})")
@@ -304,7 +304,7 @@ class ScheduledRun:
             if marking.outlived(raw):
                 try:
                     marking.condition(self.kube, name, None)
-                    yield f"{name} passed before its last boot: it is not known any more"
+                    yield f"{name} passed before its last boot: it is unproven now"
                 except ClusterError as error:
                     yield f"node {name} could not be marked: {error}"
 

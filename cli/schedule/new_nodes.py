@@ -81,7 +81,7 @@ def outlook(
     notes = [f"failed, and not changed since: {first_of(failed, _FEW)}"] if failed else []
     strange = [name for name, raw in nodes.items() if key and marking.carries(raw, key)]
     strange = [name for name in strange if name not in known and name not in pool.outside]
-    notes += [f"{first_of(strange, _FEW)} waits: marked as new, and no node with GPUs as the profile has them"] * bool(
+    notes += [f"{first_of(strange, _FEW)} waits: marked as new, but it does not have the profile's GPUs"] * bool(
         strange
     )
     if not known:
@@ -131,4 +131,4 @@ def _reason(chosen: Collection[str], unproven: Collection[str]) -> str:
     fresh = [name for name in chosen if name in unproven]
     if len(fresh) < len(chosen):
         return f"{first_of(fresh, _FEW)} unproven, with nodes that have passed"
-    return "no proven node of their kind is free: they are tried with each other, and a failure may be any one's"
+    return "no proven node of their kind is free: they are tried with each other, and a failure may be of any of them"

@@ -58,7 +58,7 @@ def next_nodes(state: NodeHistory, idle: Sequence[str], *, most: int, now: float
     if not chosen:
         return Choice((), f"all {len(idle)} idle nodes were tested within {spoken(every_s)}")
     if len(chosen) < LEAST:
-        return Choice((), "1 idle node; a sweep needs 2: the cluster is at work and is left alone")
+        return Choice((), "1 idle node; a sweep needs 2: the cluster is busy and is left alone")
     reasons = [f"{len(doubted)} under suspicion"] * bool(doubted) + [f"{len(due)} due"] * bool(due)
     return Choice(tuple(chosen), f"of {len(idle)} idle nodes {' and '.join(reasons)}")
 
@@ -85,7 +85,7 @@ class Choice:
 def choose(state: NodeHistory, idle: Sequence[str], *, need: int, now: float, every_s: float) -> Choice:
     """Choose ``need`` of the idle nodes: a suspect with good ones first, then those not tested longest."""
     if len(idle) < need:
-        return Choice((), f"{len(idle)} idle nodes; a trial needs {need}: the cluster is at work and is left alone")
+        return Choice((), f"{len(idle)} idle nodes; a trial needs {need}: the cluster is busy and is left alone")
     known = {name: state.nodes.get(name, Watched()) for name in idle}
     good = sorted((n for n in idle if known[n].good), key=lambda n: -known[n].passed)
     doubted = sorted((n for n in idle if known[n].suspect or known[n].strikes), key=lambda n: (known[n].tested, n))

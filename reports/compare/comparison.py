@@ -177,7 +177,7 @@ def _outcomes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Cha
         was, now = old.get(name), new.get(name)
         if name in lost:
             reason = short(now["reason"]) if now else ""
-            yield _check(UNCLEAR, name, was, now, reason or "it passed before and was not looked at again")
+            yield _check(UNCLEAR, name, was, now, reason or "it passed before and was not checked again")
         elif was is None or now is None:
             known = any(check and check["outcome"] in ("passed", "skipped") for check in (was, now))
             kind = UNCLEAR if not known else VANISHED if now is None else APPEARED
@@ -208,7 +208,7 @@ def _lost(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]
     for what, old, new in lost_ranks(before, after):
         lost.append(("ranks", what, f"{old} ranks", f"{new} ranks", "fewer GPUs took part"))
     for name, old, new, subjects in lost_subjects(before, after):
-        note = f"passed, and not shown again: {listed(subjects)}"
+        note = f"passed before, not shown after: {listed(subjects)}"
         lost.append(("check", name, f"{old} subjects", f"{new} subjects", note))
     for area, subject, was, now, note in lost:
         yield Change(kind=UNCLEAR, area=area, subject=subject, before=was, after=now, note=note)

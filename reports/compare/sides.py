@@ -40,13 +40,13 @@ def unfit(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
             run = f"{name}: run {short(record.get('run_id'))}"
             if record["scope"] != "full":
                 part = short(record["selection"] or "partial")
-                yield f"{run} judged a part only ({part}): a gate wants all of it"
+                yield f"{run} is a partial run ({part}): a gate requires a full one"
             if record["verdict"] == "inconclusive":
                 yield f"{run} is inconclusive itself: its undetermined checks cannot be compared"
             if record["interrupted"]:
-                yield f"{run} did not get to its end: {short(record['interrupted'])}"
+                yield f"{run} ended early: {short(record['interrupted'])}"
             if (computed := verdict_of(record)) != record["verdict"]:
-                yield f"{run} says {short(record['verdict'])}, and its checks say {computed}: it was edited or damaged"
+                yield f"{run} says {short(record['verdict'])}, but its checks give {computed}: it was edited or damaged"
     same = (
         ("profile", "profile"),
         ("simulated", "kind of cluster (simulated)"),
@@ -88,7 +88,7 @@ def _edited(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
     for name, (old, new) in asked.items():
         if old and new and len(old | new) > 1:
             was, now = (listed(_brief(digest) for digest in digests) for digests in (old, new))
-            yield f"the profile {short(name)} does not ask the same: it was edited ({was} before, {now} after)"
+            yield f"the profile {short(name)} has other requirements: it was edited ({was} before, {now} after)"
 
 
 def _elsewhere(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:

@@ -110,7 +110,7 @@ def _no_longer_proven(comparison: Comparison, style: str) -> list[str]:
     if not names:
         return []
     count = f"{len(names)} checks that passed before were" if len(names) > 1 else "1 check that passed before was"
-    text = _clean(f"{count} not looked at after, so fewer things are proven: {', '.join(names)}", style)
+    text = _clean(f"{count} not checked after, so fewer properties are proven: {', '.join(names)}", style)
     return [_lines([text] if style == "markdown" else _wrapped(text, _width()), style)]
 
 
@@ -151,7 +151,7 @@ def _versions(comparison: Comparison, style: str) -> list[str]:
     rows = [[c.subject, c.before, c.after] for c in comparison.versions]
     title = "Changes of installed components (the likely causes)"
     if not rows and comparison.verdict == "worse":
-        return [_lines(["Nothing is installed otherwise, as far as both records know: look at the hardware."], style)]
+        return [_lines(["Both records show the same installed components: check the hardware."], style)]
     return _table(title, ["", "before", "after"], rows, style) if rows else []
 
 

@@ -61,7 +61,7 @@ class RequirementList:
         if twice := _twice(each.id for each in self.requirements):
             raise ValueError(f".requirements have the id {twice} twice")
         if not self.source.strip():
-            raise ValueError(".source must say where the list is published")
+            raise ValueError(".source must name the place of publication")
 
 
 def _twice(names: Iterable[str]) -> str:
@@ -130,7 +130,7 @@ def limits(record: Record) -> list[str]:
     if record["scope"] != "full":
         marks.append(f"PARTIAL: {plain(record['selection'], REASON) or 'checks were deselected'}")
     if run.goes_on:
-        marks.append("the trial goes on")
+        marks.append("the trial continues")
     if record["interrupted"]:
         marks.append(plain(f"ended early: {record['interrupted']}", REASON))
     if not summary.coverage.whole:

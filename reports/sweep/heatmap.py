@@ -211,7 +211,7 @@ def matrix(axis: Axis, pairs: Mapping[tuple[int, int], Cell], *, grouped: bool) 
         said = f"<title>{escape(leaf)} begins</title>"
         parts.append(f'<path d="M{left:g} {top + place:g}h{whole:g}" stroke="var(--faint)">{said}</path>')
         parts.append(f'<path d="M{left + place:g} {top:g}v{whole:g}" stroke="var(--faint)">{said}</path>')
-    return svg(left + whole + 20 + top / 2, top + whole + 6, "how each pair of nodes did", parts)
+    return svg(left + whole + 20 + top / 2, top + whole + 6, "the result of each pair of nodes", parts)
 
 
 def _margins(labels: Sequence[str], size: float) -> tuple[float, float]:

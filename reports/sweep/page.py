@@ -92,10 +92,12 @@ def _distribution(sweep: RecordedSweep) -> Iterator[tuple[str, Markup]]:
         parts.append(f'<path d="M{x:.1f} {12 + 14 * at:g}V{head + height:g}" stroke="{colour}" stroke-width="2"/>')
         label = f"{said} {value:.1f} GB/s"
         parts.append(text(x - 5, 18 + 14 * at, label, anchor="end"))
-    none = "" if floor is not None else " (no floor: the profile has none for two nodes, so a slow fleet is not seen)"
+    none = (
+        "" if floor is not None else " (no floor: the profile has none for two nodes, so a slow fleet is not detected)"
+    )
     yield (
         f"Bus bandwidth of all pairs{none}",
-        svg(WIDTH, head + height + 38, "how many pairs ran how fast", parts, fits=True),
+        svg(WIDTH, head + height + 38, "distribution of the pairs' bandwidth", parts, fits=True),
     )
 
 

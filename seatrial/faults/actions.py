@@ -26,7 +26,7 @@ class Action(StrEnum):
 IN_WORDS = {
     Action.NONE: "nothing",
     Action.RESTART_APP: "restart the job; the node needs nothing",
-    Action.UNKNOWN: "look it up (the remedy, NVIDIA's Xid catalogue): the finding alone does not tell",
+    Action.UNKNOWN: "look it up (the remedy, NVIDIA's Xid catalogue): the finding alone does not determine it",
     Action.RESET_GPU: "drain the node and reset the GPU",
     Action.REBOOT_NODE: "drain the node and reboot it",
     Action.CONTACT_SUPPORT: "take the node out of service and contact its vendor's support (RMA)",

@@ -69,7 +69,7 @@ def test_the_node_action_of_dcgms_error_is_in_the_remedy() -> None:
     """58 is DCGM_FR_MEMORY_MISMATCH (dcgm.csv): the vendor's; a table has no numbers, and no action is guessed."""
     job = only(report("4.4.1", {"memory": MISMATCH}))
     assert "contact its vendor's support" in job["faults"][0]["remedy"]
-    assert "What to do with the node" not in only(table(*MEMORY_4))["faults"][0]["remedy"]
+    assert "Action for the node" not in only(table(*MEMORY_4))["faults"][0]["remedy"]
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def _below(job: JobDocument, table: Table) -> str:
     if _rails_unused(job, table):
         why.append("{} of {} NICs of a host carry data".format(*_rails(job, table)))
     sentence = nearest["sentence"].partition("; others: ")[0]  # the table's own line names the others, too
-    return f"{head}: {sentence}; {' and '.join(why) or 'nothing in the log says why'}"
+    return f"{head}: {sentence}; {' and '.join(why) or 'the log does not show why'}"
 
 
 def _settings(job: JobDocument, table: Table) -> list[str]:

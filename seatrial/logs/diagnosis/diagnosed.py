@@ -35,7 +35,7 @@ def _fault(judgement: Judgement, parts: list[str], note: Note) -> FoundFault:
     entry, fault = catalogue()[name], found_fault(name, who, shown, cause=said)
     remedy = fill(entry.remedy, trial=False)
     if in_words(action) and action not in (Action.NONE, Action.UNKNOWN):
-        remedy += f" What to do with the node: {in_words(action)}."
+        remedy += f" Action for the node: {in_words(action)}."
     return {**fault, "confirm": fill(entry.confirm, trial=False), "remedy": remedy}
 
 

@@ -152,7 +152,7 @@ class Judgement:
         """Report the end of an attempt before the job's last one."""
         fault = earlier.faults[0]
         cause = (fault["cause"] or "").rstrip(".").removesuffix(LATER)
-        reached = "came to its end" if self.ended_well else "came up, and the log shows no fault"
+        reached = "completed" if self.ended_well else "came up, and the log shows no fault"
         said = "the last attempt %s, but one before it failed: %s (%s)" % (reached, lowered(fault["title"]), cause)
         self.add("nccl.restarted", fault["subject"], fault["evidence"], cause=said)
 
@@ -317,7 +317,7 @@ _CAUGHT = ("traceback", "exception", "trouble")  # events of a program that may 
 _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer", "trouble")
 
 UNHEADED = "unheaded "  # events of NCCL's warnings without their heads
-LATER = "; a later run in the same log came to its end"
+LATER = "; a later run in the same log completed"
 
 # Signs that a process of the job died, or waited until it was ended.
 _WAITED = ("watchdog", "time-limit", "test-timeout")
