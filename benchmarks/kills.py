@@ -4,7 +4,7 @@ Each round starts a trial on the embedded cluster and sends SIGKILL, SIGTERM, SI
 processes of one of its pods, at a random moment. Then three things must hold. A runner that could clean up left
 nothing, with 2 in both record and exit code unless it had already ended. The objects that SIGKILL left are gone after
 `cleanup` or after the next run, which is go. Objects of other owners in the namespace are unchanged. In a share of the
-rounds a second trial, the neighbour, runs in the same namespace: it is go at its first attempt, and none of its objects
+rounds a second trial, the neighbour, runs in the same namespace. It is go at its first attempt, and none of its objects
 is deleted while it runs. Exit code 1 if a round fails.
 
 Usage: python benchmarks/kills.py [--kills N] [--seed S] [--minutes M] [--neighbours SHARE]
@@ -113,7 +113,7 @@ class Lab:
         for path, body in foreign():
             self.kube.create(path, body)
             self.strangers[f"{path}/{body['metadata']['name']}"] = ""
-        while not self.kube.get(f"{JOBS}/training").get("status"):  # its controller writes that it is suspended
+        while not self.kube.get(f"{JOBS}/training").get("status"):  # the Job controller writes the suspended status
             time.sleep(0.1)
         self.strangers = self.touched()
 
@@ -190,7 +190,7 @@ class Neighbour:
     def __init__(self, lab, launcher):
         self.lab, self.out, self.run = lab, lab.folder / "neighbour", new_run_id()
         self.process = lab.accept(self.out, launcher, self.run)
-        self.seen, self.lost, self.looks = set(), set(), 0  # current objects, lost objects, and the number of looks
+        self.seen, self.lost, self.looks = set(), set(), 0  # objects seen, objects lost, and number of looks
         self.watch = threading.Thread(target=self.keep_looking)
         self.watch.start()
 

@@ -3,15 +3,15 @@
     pip install coverage
     python benchmarks/mutants.py [--count 300] [--seed 1] [--cases 4] [--seconds 60] [--lines FILE] [--only 4,17]
 
-Each mutant is one change in a function of the packages below, or of a number at the top of a module: a condition
-negated or without one of its parts, `and` for `or`, `<` for `<=`, another number, no return value, the body of an `if`
-or one call left out. The code is replaced in memory, in a process forked from one that has collected the tests. The
-tests that ran its line are run until one fails: files with the shortest tests first, then their other cases. No file is
-changed; a separate process that a test starts runs the original code.
+Each mutant is one change in a function of the packages below, or of a number at the top of a module. The changes: a
+condition negated or without one of its parts, `and` for `or`, `<` for `<=`, another number, no return value, the body
+of an `if` or one call left out. The code is replaced in memory, in a process forked from one that has collected the
+tests. The tests that ran its line are run until one fails: files with the shortest tests first, then their other cases.
+No file is changed; a separate process that a test starts runs the original code.
 
 One pass with coverage over some cases of each test shows which test runs which line; `--lines` keeps it in a file for
 the next call. A survivor, or one on a line that no test ran ("unseen"), is printed with its number, its place and the
-two forms of its statement; `--only` repeats some numbers, with the same seed, count and sources. `--seconds` limits the
+two forms of its statement. `--only` repeats some numbers, with the same seed, count and sources. `--seconds` limits the
 tests of one mutant by the time that they took in that pass. Exit code 1 if a mutant survived.
 """
 
@@ -331,7 +331,7 @@ def _in_a_fork(work: Callable[[], Any], limit: float) -> Any:
     ours, theirs = FORK.Pipe(duplex=False)
 
     def run() -> None:
-        os.setsid()  # processes that tests start end with it
+        os.setsid()  # child processes of tests end with it
         theirs.send(work())
 
     child = FORK.Process(target=run)

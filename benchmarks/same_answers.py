@@ -8,10 +8,10 @@ where the two answers differ: in acceptance, or in the fields that the causes na
 neither server stores anything. Needs permission to create these kinds in the namespace `default`.
 
 Against kube-apiserver v1.20.2: 7,129 bodies in 40 s on two shared cores, 258 answered differently. 172 of them are
-about fields of a Job that v1.20 does not know (completionMode, suspend, podFailurePolicy); the others about names of
-environment variables and Services and the path of a label selector's cause, which Kubernetes has changed since, about a
-negative terminationGracePeriodSeconds, LimitRanges without a name, an empty string instead of a default, and quantities
-beyond 64 bits.
+about fields of a Job that v1.20 does not know (completionMode, suspend, podFailurePolicy). Others are about names of
+environment variables and Services and the path of a label selector's cause, which Kubernetes has changed since. The
+rest: a negative terminationGracePeriodSeconds, LimitRanges without a name, an empty string instead of a default, and
+quantities beyond 64 bits.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ CONDITIONS = (
     ("NetworkUnavailable", "False", "CalicoIsUp", "Calico is running on this node"),
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 )
-CPU_FLAGS = [f"FEATURE{number:02}" for number in range(30)]  # as many and as long as those of a server CPU
+CPU_FLAGS = [f"FEATURE{number:02}" for number in range(30)]  # as many flags, of the same length, as a server CPU has
 
 
 # ------------------------------------------------------------------------------------------------ objects

@@ -31,7 +31,7 @@ from checks.rules.training import Member
 from jobs.pod.bench import stragglers
 
 STEPS = 80  # DDP and FSDP2
-TENTHS = 10  # repetitions of the work in a real step; the slow rank does a tenth more
+TENTHS = 10  # work units of a step; the slow rank does one more
 
 
 RECORDED = json.loads(Path(__file__).with_name("h100_steps.json").read_text())["steps_ms"]

@@ -1,18 +1,18 @@
 """The sweep on a model fleet: its findings, the nodes at fault, and its cost.
 
-In four kinds of fault no node is at fault, and no sweep may be go: hidden-uplink (of a leaf without a label),
+In four kinds of fault no node is at fault, and no sweep may be go. They are hidden-uplink (of a leaf without a label),
 hidden-hashed (half of its paths are bad), hidden-halves (that fail with each other) and slow-group (a quarter to a half
-is slow). In four more kinds at least half of the elements are bad, and no sweep may be go either: most-nodes,
+is slow). In four more kinds at least half of the elements are bad, and no sweep may be go either. They are most-nodes,
 most-uplinks, most-rails (one rail of most nodes) and plane (one rail of all). These run at `--depth` of nominal, 0.4 to
 0.87 without it.
 
 Nodes die (30 %) or run at 0.50 to 0.88; the same holds for rails, uplinks and pairs. Every value has noise; some tests
 are disturbed without a fault. `--congestion SHARE`: in that share of rounds tests fall to 0.6 when more than a quarter
-of the fleet's pairs run at once: all of them, or with `--part 0.5` those of the first half of the nodes. A round takes
-`--round-s`, and `--timeout-s` if a test does not end. Columns: green, sweeps that said go despite a fault; innocents,
-findings about elements not at fault; paths, pairs named for a bad path though something larger is at fault; go, sweeps
-that said go; plan, seconds of the longest planning of a round. Sweeps of a row have the seeds from SEED on: --sweeps 1
---seed S repeats one.
+of the fleet's pairs run at once. This affects all tests, or with `--part 0.5` those of the first half of the nodes. A
+round takes `--round-s`, and `--timeout-s` if a test does not end. Columns: green, sweeps that said go despite a fault;
+innocents, findings about elements not at fault; paths, pairs named for a bad path though something larger is at fault;
+go, sweeps that said go; plan, seconds of the longest planning of a round. Sweeps of a row have the seeds from SEED on:
+--sweeps 1 --seed S repeats one.
 
 Usage: python benchmarks/sweep_model.py [--nodes N ...] [--sweeps N] [--fault KIND ...] [--seed N] Exit code 1: a
 healthy node was found at fault, or a sweep said go despite a fault.

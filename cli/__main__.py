@@ -63,7 +63,7 @@ shows the version. To start:
 def suite() -> Path:
     """Return the directory that holds conftest.py and checks/: the clone, or the installed package."""
     here = Path(__file__).resolve().parent
-    if (here / "checks").is_dir():  # a wheel: seatrial/__main__.py next to seatrial/checks/
+    if (here / "checks").is_dir():  # a wheel has seatrial/__main__.py next to seatrial/checks/
         return here
     spec = find_spec("checks")  # a clone, or an editable install of one
     if spec is None or not spec.submodule_search_locations:
@@ -129,7 +129,7 @@ def _verbosity(arguments: Sequence[str]) -> tuple[list[str], int]:
     rest, level = [], -1  # one line for each family of checks
     for word in arguments:
         letters = {"--verbose": "v", "--quiet": "q"}.get(word, word.removeprefix("-"))
-        if set(letters) in ({"v"}, {"q"}) and word != letters:  # never an option's value for argparse
+        if set(letters) in ({"v"}, {"q"}) and word != letters:  # argparse never takes such a word as a value
             level += len(letters) if letters[0] == "v" else -len(letters)
         else:
             rest.append(word)
@@ -306,7 +306,7 @@ def _run(command: str | Callable[[Sequence[str]], int], arguments: Sequence[str]
     except KeyboardInterrupt as interrupt:
         print(f"seatrial: {interrupt or 'received SIGINT'}: ended early", file=sys.stderr)
         return signals.INTERRUPTED
-    except SystemExit as end:  # argparse's; other texts are not a verdict
+    except SystemExit as end:  # only argparse's exit; other texts are not a verdict
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
         print(end.code, file=sys.stderr)

@@ -80,7 +80,7 @@ def _reached(options: argparse.Namespace) -> Iterator[tuple[Kube, Profile]]:
 class Pairing:
     """The nodes to try, in order; ``why`` explains an impossible request."""
 
-    control: tuple[str, ...] = ()  # good with good
+    control: tuple[str, ...] = ()  # good nodes with each other
     trial: tuple[str, ...] = ()
     why: str = ""
 

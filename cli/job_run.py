@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 INFRASTRUCTURE, PROGRAM, INTERRUPTED = 1, 11, 2
 _OF_CLASS = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
 _LAST_WORDS = 20
-_EXITED = ("job.failed", "container.oom")  # also for a container that restarts repeatedly
+_EXITED = ("job.failed", "container.oom")  # the cause also shows for a container that restarts repeatedly
 _DRAIN_S = 15.0  # for the last lines of a log, as in a trial (jobs/run/watcher.py)
 
 

@@ -218,7 +218,7 @@ def _about(word: str, about: Mapping[str, str], synonyms: Mapping[str, Sequence[
     begins = re.compile(rf"(?<![a-z0-9]){re.escape(word.casefold())}")
     meant = {name for other, names in synonyms.items() if _alike(word.casefold(), other) for name in names}
     found = {name: begins.search(name) is None for name in about if begins.search(about[name].casefold())}
-    by_id = sorted(found, key=lambda name: found[name])  # stable: the order of the catalogue within both
+    by_id = sorted(found, key=lambda name: found[name])  # the sort is stable: the order of the catalogue within both
     return [*(name for name in about if name in meant), *(name for name in by_id if name not in meant)]
 
 

@@ -67,7 +67,7 @@ def open_containers(
             except ApiError as error:
                 if error.status not in {400, 404}:
                     raise
-                refused = refused or error  # it waits to start, or its older log is gone
+                refused = refused or error  # the container waits to start, or its older log is gone
     if must and not opened and refused is not None:
         raise refused
 

@@ -134,7 +134,7 @@ def objects(rights: Iterable[Right], name: str, namespace: str) -> Iterator[Unst
         rules = list(grouped(r for r in rights if r.scope == scope))
         if not rules:
             continue
-        own = name if place else f"{name}:{namespace}"  # cluster-scoped; another namespace's account has its own
+        own = name if place else f"{name}:{namespace}"  # a cluster-scoped name; another namespace's account has its own
         yield {**_object(f"{RBAC}/v1", kind, own, place), "rules": rules}
         yield {
             **_object(f"{RBAC}/v1", f"{kind}Binding", own, place),

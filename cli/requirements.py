@@ -52,7 +52,7 @@ def show_requirements(ref: str, words: Sequence[str], style: str, checks: Collec
         return refuse("checks", f"--requirements takes one record of a run, not {len(words)}")
     try:
         record = read_json(Path(words[0])) if words else None
-        own = [check["id"] for check in record["checks"]] if record else []  # a user's checks are in no catalogue
+        own = [check["id"] for check in record["checks"]] if record else []  # a user's checks are not in the catalogue
         wanted = load_list(ref, {*checks, *own})
     except (ProfileError, RecordError) as error:
         return refuse("checks", safe(str(error)))

@@ -54,7 +54,7 @@ def look_around(kube: Kube, pods: Sequence[Unstructured], not_seen: list[str]) -
             not_seen.append(f"conditions of the nodes: {node}")
             break
         moments += around.from_node(node)
-    for place, kind in ((kube.namespace, "Pod"), ("default", "Node")):  # a node's events are in default
+    for place, kind in ((kube.namespace, "Pod"), ("default", "Node")):  # a node's events are in the namespace default
         try:
             if place != kube.namespace:
                 kube.require("list", "events", namespace=place)

@@ -80,7 +80,7 @@ def _part_text(part: Part, paint: Paint, width: int) -> Iterator[str]:
             yield from _wrap(item.text, width, "    ", f"  {number} " if part.numbered else "  ")
         for below in item.below:
             if below.label == "confirm":
-                start = "    " if item.text else "  "  # below its cause, or aligned with the remedy
+                start = "    " if item.text else "  "  # below the cause, or aligned with the remedy
                 yield from _wrap(below.text, width, start + " " * 9, f"{start}{below.label:<9}")
             else:
                 yield from _wrap(f"{below.label}: {below.text}" if below.label else below.text, width, " " * 6, " " * 4)

@@ -159,7 +159,7 @@ class Renderers:
         """Remove JUnit's and pytest-html's closing lines, which name the drafts: the summary names the report."""
         drafts = {str(draft): final for draft, final in self._drafts.items()}
         for plugin in self.config.pluginmanager.get_plugins():
-            if str(getattr(plugin, "_report_path", "")) in drafts:  # pytest-html 4 has no public name for it
+            if str(getattr(plugin, "_report_path", "")) in drafts:  # pytest-html 4 has no public attribute for its path
                 self.config.pluginmanager.unregister(plugin)
             elif (path := str(getattr(plugin, "logfile", ""))) in drafts:
                 plugin.logfile = str(drafts[path])
@@ -207,7 +207,7 @@ class Renderers:
         family = self._families.setdefault(_family(result.id), [])
         family[:] = [*(r for r in family if r.id != result.id), result]
         if result.outcome in LOUD and result.stage == "preflight":
-            terminal.line(self._terminal, result, why=False)  # immediately: the trial may take minutes
+            terminal.line(self._terminal, result, why=False)  # written immediately: the trial may take minutes
         while self._layers and len(self._families.get(self._layers[0], ())) >= self._planned[self._layers[0]]:
             self._write_family(self._layers.pop(0))
 
@@ -234,7 +234,7 @@ class Renderers:
             if self.verbosity <= QUIET:
                 terminal.one_line(terminalreporter, self.run, self.folder)
             else:
-                for name in self._layers if self.verbosity < EACH else ():  # of a run that ended early
+                for name in self._layers if self.verbosity < EACH else ():  # families of a run that ended early
                     self._write_family(name)
                 self._layers.clear()
                 terminal.summary(terminalreporter, self.run, self.folder, detailed=self.verbosity >= EACH)

@@ -113,8 +113,8 @@ class Coverage:
     """The tried part of the pool; the remaining nodes are judged by the API only."""
 
     tried: tuple[str, ...] = ()  # nodes on which the trial's pods ran and gave evidence
-    pool: tuple[str, ...] | None = None  # all nodes of the selection and the profile; None: not seen
-    started: bool = True  # whether there was a trial: a preflight starts no pod, and tries nothing
+    pool: tuple[str, ...] | None = None  # all nodes of the selection and the profile; None: not visible
+    started: bool = True  # whether a trial ran: a preflight starts no pod, and tries nothing
 
     @property
     def untried(self) -> tuple[str, ...]:
@@ -174,9 +174,9 @@ class Run:
     started: str = ""
     seconds: float = 0.0
     simulated: bool = False
-    scope: str = "full"  # 'partial' if checks were deselected: a gate refuses that
+    scope: str = "full"  # 'partial' if checks were deselected: a gate rejects that
     selection: str = ""
-    seatrial: str = ""  # the version that judged
+    seatrial: str = ""  # version that judged the run
     profile: str | None = None
     profile_digest: str = ""  # digest of all of the profile's requirements: its name may mean something else later
     cluster: Cluster = field(default_factory=Cluster)
@@ -192,7 +192,7 @@ class Run:
     bom: dict[str, object] = field(default_factory=dict)  # installed components, section by section
     trial: RecordedTrial = field(default_factory=RecordedTrial)
     cleaned: list[str] = field(default_factory=list)  # leftovers of killed runs, deleted before the first judgement
-    pool: tuple[str, ...] | None = None  # the nodes of the selection and the profile; None: not seen
+    pool: tuple[str, ...] | None = None  # nodes of the selection and the profile; None: not visible
     sweep: RecordedSweep | None = None  # rounds and results of a sweep: jobs/pod/sweep/section.py
     training: RecordedTraining | None = None  # the pace of the training steps, and each rank's medians
     checkpoint: RecordedCheckpoint | None = None  # the measurements of a checkpoint of all ranks, and its states

@@ -53,7 +53,7 @@ class Deciding:
     """The cause of a verdict, in parts that a terminal and a page show separately; empty for a go."""
 
     name: str = ""  # name of the subject at fault; equal ones are grouped
-    fact: str = ""  # its observation, or the cause of the run's end
+    fact: str = ""  # its observation, or the cause of the run's early end
     expected: str = ""
     check: str = ""  # the id of the check that found it
     further: Sequence[str] = ()  # the ids of the other checks with this outcome
@@ -84,7 +84,7 @@ class Summary:
     verdict: Verdict
     culprit: str  # decisive subject and observation; '' for go
     deciding: Deciding  # the same in its parts
-    attempts: str  # number of this attempt and interruptions of the earlier ones; '' for the first
+    attempts: str  # number of this attempt and interruptions of earlier ones; '' for the first
     coverage: Coverage
     counts: Mapping[str, int]  # checks by outcome, passed ones first
     proven: Sequence[tuple[str, str]]  # (name, numbers)

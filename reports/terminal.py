@@ -385,7 +385,7 @@ def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
     if run.goes_on:  # a check that is not yet judged is neither missing nor insufficient
         if run.verdict is Verdict.NO_GO:
             _paragraph(terminal, "", run.goes_on, _width())
-        terminal.write_line(f"  Next: {_plain(run.trial['attach'])}")  # on one line, to be copied
+        terminal.write_line(f"  Next: {_plain(run.trial['attach'])}")  # on one line for copying
     else:
         _too_little(terminal, run, summary.deciding.fact.lower())
     if run.scope == "partial":

@@ -165,10 +165,10 @@ class ScheduledRun:
     run_id: str
     further: Sequence[str]
     messages: list[str] = field(default_factory=list)
-    covered: str = ""  # how many nodes of the pool were tried
-    machines: dict[str, Unstructured] = field(default_factory=dict)  # the nodes as they were before the trial
+    covered: str = ""  # text with the number of tried nodes of the pool
+    machines: dict[str, Unstructured] = field(default_factory=dict)  # the raw nodes before the trial
     judges: str = ""  # the selector of the nodes that are judged, if it is not --nodes
-    waits: bool = False  # an unproven node is left for a later run
+    waits: bool = False  # whether an unproven node is left for a later run
 
     def run(self) -> int:
         """Run; return the exit code of the verdict, softened if a failure occurred for the first time."""
@@ -461,7 +461,7 @@ class ScheduledRun:
         chosen = self.machines.get(name)
 
         def same(raw: Unstructured) -> bool:
-            if chosen is None:  # nodes that were not seen before the trial
+            if chosen is None:  # nodes that were not visible before the trial
                 return was_tried(raw, record)
             is_it = uid_of(raw) == uid_of(chosen) and marking.machine(raw) == marking.machine(chosen)
             return is_it and was_tried(raw, record)

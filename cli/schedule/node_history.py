@@ -105,7 +105,7 @@ def choose(state: NodeHistory, idle: Sequence[str], *, need: int, now: float, ev
 def choose_unseen(state: NodeHistory, *, now: float, every_s: float) -> Choice:
     """Choose by time alone, for a tenant without permission to list nodes; the next run repeats a failed trial."""
     last = _last_trial(state)
-    if last.verdict == "go" and 0 <= now - last.ended < every_s:  # a future time was written by a wrong clock
+    if last.verdict == "go" and 0 <= now - last.ended < every_s:  # a wrong clock wrote a future time
         return Choice((), f"the nodes are not seen, and a trial passed within {spoken(every_s)}")
     return Choice((ANY,), "the nodes are not seen")
 
@@ -127,7 +127,7 @@ def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
         nodes |= {name: _judged(name, state, blamed, taken, shared, now) for name in {*taken, *blamed}}
     nodes |= _with_actions(nodes, state, record)
     latest = sorted(nodes.items(), key=lambda item: -max(item[1].tested, item[1].seen))[:MOST_NODES]
-    known = state.last_success if state.last_success <= now else 0.0  # a future time was written by a wrong clock
+    known = state.last_success if state.last_success <= now else 0.0  # a wrong clock wrote a future time
     success = (succeeded(record) if taken else None) or known
     run = Past(
         record["run_id"], now, verdict, tuple(dict.fromkeys(f for f, _ in faulted))[:MOST_FAULTS], _samples(record)
@@ -194,7 +194,7 @@ def _rounds_of(sweep: RecordedSweep, now: float) -> tuple[set[str] | None, float
     try:
         ended = datetime.datetime.fromisoformat(str(earlier.get("ended"))).timestamp()
     except (ValueError, OverflowError):
-        ended = 0.0  # never tested, as far as known
+        ended = 0.0  # unknown, so never tested
     rounds = int(number(earlier.get("rounds")))
     tests = [test for test in sweep.get("tests", []) if test.get("round", 0) > rounds]
     return {node for test in tests for node in test.get("nodes", [])}, min(ended, now)
@@ -216,7 +216,7 @@ def _judged(
         weeks = known.counted(now, failed=True)
         return replace(before, strikes=before.strikes + 1, suspect=False, faults=blamed[name], weeks=weeks)
     if blamed or not shared or (before.good and len(unproven) == 1):
-        return before  # it is another node's fault, or no node's
+        return before  # the fault is another node's, or no node's
     if unproven == [name]:
         weeks = known.counted(now, failed=True)
         return replace(before, strikes=before.strikes + 1, suspect=False, faults=shared, weeks=weeks)

@@ -66,11 +66,11 @@ class Comparison:
     rows: list[BandwidthRow] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
     references: list[str] = field(default_factory=list)  # the references of each side's bandwidths
-    notes: list[str] = field(default_factory=list)  # for the reader only: they decide nothing
-    verdicts: tuple[str, str] = ("", "")  # verdicts of the runs themselves, before and after
+    notes: list[str] = field(default_factory=list)  # information for the reader, without effect on the verdict
+    verdicts: tuple[str, str] = ("", "")  # the verdicts of the runs themselves, before and after
     sides: tuple[list[dict[str, str]], ...] = ([], [])  # the runs of each: their cluster, server and time
     no_longer_proven: list[str] = field(default_factory=list)  # checks that passed before and were not repeated
-    commands: tuple[str, str] = ("trial", "trial")  # the kind of runs on each side: trials or sweeps
+    commands: tuple[str, str] = ("trial", "trial")  # kind of runs on each side: trials or sweeps
 
     @property
     def verdict(self) -> str:
@@ -194,7 +194,7 @@ def _turned(was: RecordedCheck, now: RecordedCheck) -> str:
     if was["outcome"] == "failed":
         return BETTER if now["outcome"] == "passed" else UNCLEAR
     if now["outcome"] in ("error", "blocked") or was["outcome"] == "passed":
-        return UNCLEAR  # also if one of several runs skipped a check that it passes in the others
+        return UNCLEAR  # this includes a check that one of several runs skipped and another passed
     return APPEARED if now["outcome"] == "passed" else VANISHED
 
 
@@ -236,7 +236,7 @@ def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Chang
         looked = ("passed", "failed") if key in old else ("passed", "skipped", "failed")
         other = worst_of[key in old].get(check)
         if other is None or other["outcome"] not in looked:
-            kind = UNCLEAR  # the other side did not read it
+            kind = UNCLEAR  # the check did not run on the other side
         value = f"{short(finding['observed'])} {finding['unit']}".strip()
         sides = (value, "not found") if key in old else ("not found", value)
         yield Change(kind=kind, area="fault", subject=subject, before=sides[0], after=sides[1], note=fault)

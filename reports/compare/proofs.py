@@ -93,7 +93,7 @@ def _of_job(uses: dict[str, Use], collective: str, job: RecordedJob, names: Mapp
         devices.setdefault(node, set()).update(device for rail in host["rails"].values() for device in rail)
         _direct(uses.setdefault(node, Use()), host["gdr"])
     for node, used in devices.items():
-        if used:  # a log that does not show it proves nothing
+        if used:  # a log without devices proves nothing
             uses[node].rails.setdefault(collective, []).append(frozenset(used))
     for pair in job["pairs"]:
         for end in (pair["src"], pair["dst"]):

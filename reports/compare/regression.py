@@ -93,9 +93,9 @@ class BandwidthRow:
     reported_before: str
     reported_after: str
     change: float | None = None  # relative: -0.1 is 10 % less; None: not compared
-    error: float | None = None  # one standard error of it
+    error: float | None = None  # one standard error of the change
     note: str = ""
-    sizes: str = ""  # if they are not those of at least 1 GiB
+    sizes: str = ""  # the compared sizes, if not those of at least 1 GiB
 
     @property
     def subject(self) -> str:
@@ -357,7 +357,7 @@ class Rate:
     share: Callable[[float, float], float]  # relative change of the rates before and after
     noticed: float
     called: float
-    apart: bool  # with several runs a side: whether their ranges must not overlap
+    apart: bool  # whether the ranges of several runs a side must not overlap
 
 
 def _steps(record: Record) -> tuple[Key, float] | None:

@@ -43,7 +43,7 @@ def _samples(sweep: RecordedSweep, shared: set[tuple[str, ...]]) -> Iterator[tup
     sizes = sweep.get("sizes", {})
     alone, paired = (sizes.get(name, 0) for name in ("alone", "pair"))
     if min(alone, paired) < 1:
-        return  # of a version that did not record the message size
+        return  # a record of a version that did not store the message size
     for nodes, value in _measured(sweep):
         if len(nodes) == 1:
             yield alone, RowGroup(nodes, "all_reduce", ALONE), value
@@ -92,7 +92,7 @@ def states(side: Sequence[Record]) -> dict[str, tuple[str, str]]:
         here |= {" - ".join(pair): PROVEN for pair, _ in _pairs(sweep)}
         here |= {" - ".join(row["nodes"]): row["state"] for row in elements(sweep)["pairs"]}
         for name, state in here.items():
-            rank = RANK.index(state) if state in RANK else 0  # flaky: it passed
+            rank = RANK.index(state) if state in RANK else 0  # a flaky element has passed
             if name not in by_subject or rank > RANK.index(by_subject[name][0]):
                 by_subject[name] = (RANK[rank], why.get(name.removeprefix("uplink of "), ""))
     return by_subject

@@ -191,7 +191,7 @@ def matrix(axis: Axis, pairs: Mapping[tuple[int, int], Cell], *, grouped: bool) 
     count = len(axis.labels)
     size = max(7.0, min(26.0, 760 / count))
     left, top = _margins(axis.labels, size)
-    each = -(-11 // int(size)) if size < 11 else 1  # labels that fit
+    each = -(-11 // int(size)) if size < 11 else 1  # step so that the labels do not overlap
     parts = [f'<rect x="{left:g}" y="{top:g}" width="{size * count:g}" height="{size * count:g}" fill="var(--panel)"/>']
     for (a, b), cell in sorted(pairs.items()):
         share = f", lowest {cell.share:.2f}" if cell.share is not None else ""

@@ -48,7 +48,7 @@ def finding_line(finding: RecordedAccusation) -> str:
     names = " - ".join(finding["names"])
     what = {"uplink": f"uplink of {names}", "pair": f"path {names}"}.get(finding["kind"], names)
     nics = finding.get("cards") or []
-    nics = [card.removeprefix(f"{rails}: ") for card in nics]  # a single rail's name precedes it
+    nics = [card.removeprefix(f"{rails}: ") for card in nics]  # the name of a single rail precedes the finding
     details = f" ({'; '.join(nics)})" if nics else ""
     rest = f"; all others at {finding['rest']:.2f}" if finding.get("rest") else ""
     return f"{what}{where}{details}: {finding['why']}{rest}"

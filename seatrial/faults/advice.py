@@ -23,7 +23,7 @@ def read_own(check: Path) -> Mapping[str, Fault]:
         return {}
     try:
         own = read_faults(own_file)
-    except Exception as error:  # a user's file: it may hold anything
+    except Exception as error:  # a user's file may raise any error
         raise ValueError(f"{own_file}: {type(error).__name__}: {' '.join(str(error).split())}") from error
     if known := sorted(own.keys() & FAULTS.keys()):
         raise ValueError(f"{own_file}: {', '.join(known)} is in the catalogue already")
@@ -43,9 +43,9 @@ def explain(
 ) -> dict[str, str]:
     """Return the catalogue entry as plain texts, its command filled in for the subject of a finding.
 
-    ``own``: entries of the user's checks; ``other_nodes``: for a command that needs more than the subject; ``advice``:
-    the confirm and remedy of the fault's variant, which precede those of all its causes; ``names``: the values of POD,
-    NODE, IMAGE and JOB, and ``trial``: whether the text is about a trial or a user's job.
+    ``own``: entries of the user's checks. ``other_nodes``: for a command that needs more than the subject. ``advice``:
+    the confirm and remedy of the fault's variant, which precede those of all its causes. ``names``: the values of POD,
+    NODE, IMAGE and JOB. ``trial``: whether the text is about a trial or a user's job.
     """
     fault = FAULTS.get(fault_id) or (own or {}).get(fault_id)
     if fault is None:

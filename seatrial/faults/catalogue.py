@@ -59,25 +59,30 @@ class Fault:
 
     ``confirm`` is a command, with placeholders that a finding fills (seatrial.faults.advice.explain). ``look`` is the
     place to look first, if that is not the layer in which the fault shows. ``failure`` is its failure class.
-    ``severity`` is the log analyzer's, since a check's finding has its own state: fatal (the job cannot run, or its
-    results are wrong), degraded (it runs, but not at the hardware's performance), info (a limit of the judgement).
-    ``alternatives`` are its possible causes, the most common first, and ``variants`` those that a line shows.
+    ``severity`` is the log analyzer's, since a check's finding has its own state. It is fatal (the job cannot run, or
+    its results are wrong), degraded (it runs, but not at the hardware's performance), or info (a limit of the
+    judgement). ``alternatives`` are its possible causes, the most common first, and ``variants`` those that a line
+    shows.
 
-    How the log analyzer weighs a line of a fault: ``stage`` is the phase of the job in which it occurs: start (it
-    prevents a process from starting: if NCCL has come up and no program died, the line is another process's), store
-    (printed before NCCL's first line, and retried in another way), connect (to a peer) or running. ``blame``: own (a
-    rank fails by itself, not because a peer ended), kernel (the same, reported by the kernel or a launcher for a
-    process without a last message), peer (the end of another rank or NIC as seen from elsewhere), last (about a peer
-    that is gone, or possibly recovered: any other cause comes first), warning (torch warns of it and mostly recovers),
-    suspect (not a fault by itself, but a cause in a failed job). ``scope``: hosts (it mentions another host), host (it
-    happens inside one). ``deadly``: a process cannot continue after it, even if the log shows nothing further.
-    ``recovers``: a link that broke during a transfer; NCCL may have moved to another port. ``described``: its finding
-    already names the waiting ranks, the missing part or the pair, and its alternatives name the rest. ``defects`` are
-    those of NCCL versions that explain it.
+    The log analyzer weighs a line of a fault by these fields:
 
-    A check's fault with ``nothing_after`` may leave the verdict open, but no later check can judge anything: the
-    profile or the chosen nodes are not this cluster's, GPUs are offered twice or in use, the program failed by itself.
-    ``aftermath`` marks the leftovers of an interruption in the next attempt.
+    - ``stage``: the phase of the job in which it occurs: start (it prevents a process from starting; if NCCL has
+      come up and no program died, the line is another process's), store (printed before NCCL's first line, and retried in
+      another way), connect (to a peer) or running.
+    - ``blame``: own (a rank fails by itself, not because a peer ended), kernel (the same, reported by the kernel or a
+      launcher for a process without a last message), peer (the end of another rank or NIC as seen from elsewhere), last
+      (about a peer that is gone, or possibly recovered: any other cause comes first), warning (torch warns of it and
+      mostly recovers), suspect (not a fault by itself, but a cause in a failed job).
+    - ``scope``: hosts (it mentions another host) or host (it happens inside one).
+    - ``deadly``: a process cannot continue after it, even if the log shows nothing further.
+    - ``recovers``: a link that broke during a transfer; NCCL may have moved to another port.
+    - ``described``: its finding already names the waiting ranks, the missing part or the pair, and its alternatives
+      name the rest.
+    - ``defects``: those of NCCL versions that explain it.
+
+    A check's fault with ``nothing_after`` may leave the verdict open, but no later check can judge anything. Examples:
+    the profile or the chosen nodes are not this cluster's, GPUs are offered twice or in use, the program failed by
+    itself. ``aftermath`` marks the leftovers of an interruption in the next attempt.
 
     A fault of a node or GPU may have an ``action`` (seatrial.faults.actions), with its ``action_source``; ``actions``
     has others, each with the text of an observation that requires it.

@@ -1,8 +1,8 @@
 """The error numbers of CUDA, NCCL and DCGM, as data: one table for each.
 
 cuda.csv: cudaError_t (driver_types.h) with distinctive words of cudaGetErrorString, and the fault that explains a
-failed call. Its last column: whether opening a peer's memory fails with this error if the peer's GPU is unreachable (a
-process that does not see that GPU; a container or system without such a call). The last row is HIP's, without a number.
+failed call. Its last column: whether this error results from opening the memory of an unreachable peer's GPU. The
+process may not see that GPU, or the container or system may lack such a call. The last row is HIP's, without a number.
 nccl.csv: ncclResult_t (nccl.h), with the words of RAS's text; 7 is in progress. dcgm.csv: the errors of DCGM about a
 GPU or its links, with NVSentinel's action on the node for each.
 

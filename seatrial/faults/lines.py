@@ -3,14 +3,16 @@
 A line has ``pattern``, a regular expression or several. Each needs constant words, as long and rare as possible (no
 ``(?i)``): a gate looks for those words, so that most lines of a log meet no pattern.
 
-``role`` is cause (the default): by itself the reason of a failure; why: explains a choice (sockets, no GPUDirect), and
-is a fault only together with that choice, even if other lines of its entry are causes; degraded: works, but below the
-hardware's performance; consequence: another rank failed first; benign: harmless. ``who`` is nccl if only NCCL or one of
-its plugins prints it, others (the default) if it is on separate lines. ``lasting`` marks an NCCL line after which
-nothing is proven, even by a job that completed. ``last`` marks a line with less information than any other of its
-``who``: only a failed call, or a place in NCCL's code. ``before`` names faults whose lines (of the same ``who``) are
-tried after this one, if both match a text. ``example`` is a text that it matches and none before it does, ``near_miss``
-one that it does not match; or several.
+Its other fields:
+
+- ``role``: cause (the default: by itself the reason of a failure), why (explains a choice such as sockets or no
+  GPUDirect, and is a fault only together with that choice, even if other lines of its entry are causes), degraded
+  (works, but below the hardware's performance), consequence (another rank failed first), or benign (harmless).
+- ``who``: nccl if only NCCL or one of its plugins prints it, others (the default) if it is on separate lines.
+- ``lasting``: an NCCL line after which nothing is proven, even by a job that completed.
+- ``last``: a line with less information than any other of its ``who``: only a failed call, or a place in NCCL's code.
+- ``before``: faults whose lines (of the same ``who``) are tried after this one, if both match a text.
+- ``example``: a text that it matches and none before it does, or several; ``near_miss``: one that it does not match.
 
 The first line that matches a text counts. The order: others, NCCL's, ``lasting`` ones, then the ``last`` ones; within
 each the order of files and entries, except for ``before``. `python -m seatrial.faults` writes them in that order into

@@ -7,8 +7,8 @@ the line and supplies what the entry lacks. ``like`` names the entry (or several
 same line; it may have its own ``failure`` class. Without either it has its own ``confirm``, ``remedy`` and ``failure``
 class. ``example`` is a line that it matches, ``near_miss`` one that it does not match.
 
-A message of a cluster component shows its fault by itself: ``who`` names the component (api, kueue, kubelet, volumes,
-admission, eviction, pressure, oom, mpirun, registry, runtime, scheduler, exit: the exit code of a container). All
+A message of a cluster component shows its fault by itself: ``who`` names the component: api, kueue, kubelet, volumes,
+admission, eviction, pressure, oom, mpirun, registry, runtime, scheduler, or exit (the exit code of a container). All
 variants of one component are tried in the order of the catalogue, except those ``before`` another entry. ``subject``
 names the subject by the expression's named groups; a text in brackets is left out if its group is empty. ``final``:
 another attempt would end the same.

@@ -1,10 +1,10 @@
 """NVIDIA's Xids, the error reports of its driver, as data: one table of their numbers.
 
-xid.csv holds for each its meaning, the immediate action of NVIDIA's catalogue (none; restart app; reset GPU; reboot,
-also of a virtual machine; or workflow: its own flow, an inspection of the board or an update), whether a program
-usually causes it, and the faults that the check and the log analyzer report for it. Its first line names the source.
-The check reports those that require a GPU reset or a reboot, and 48 and 74 as the flow asks for repeated ones. Numbers
-that the catalogue calls unused are left out.
+xid.csv holds for each its meaning, the immediate action of NVIDIA's catalogue, whether a program usually causes it, and
+the faults that the check and the log analyzer report for it. The actions are none; restart app; reset GPU; reboot, also
+of a virtual machine; and workflow: its own flow, an inspection of the board or an update. Its first line names the
+source. The check reports those that require a GPU reset or a reboot, and 48 and 74 as the flow asks for repeated ones.
+Numbers that the catalogue calls unused are left out.
 """
 
 from __future__ import annotations

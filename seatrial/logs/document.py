@@ -36,7 +36,7 @@ from .reader.state.partial import Partial
 from .reader.state.process import Note, channels_in
 from .rows import sides
 
-_RULES: Rules = (  # each with the kind of evidence that it needs
+_RULES: Rules = (  # each rule with the kind of evidence that it needs
     ("trouble", judge_ending),
     ("what a cut ends", judge_truncation),
     ("versions", judge_versions),
@@ -181,7 +181,7 @@ def _judge(judgement: Judgement) -> None:
         judgement.add("nccl.unexplained", "the job", judgement.line(odd), cause="the log says: %s" % quoted(odd))
     if judgement.shows["last words"] and judgement.verdict() == "go" and (end := judgement.event("ending")):
         judgement.add("nccl.unexplained", "the job", judgement.line(end), cause="the log ends with: %s" % quoted(end))
-    order = ("fatal", "degraded", "info")  # among equals the order in which the rules ran
+    order = ("fatal", "degraded", "info")  # equal severities keep the order in which the rules ran
     judgement.faults.sort(key=lambda fault: order.index(fault["severity"]))
 
 
@@ -206,7 +206,7 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
 def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
     """Return other faults in the lines of a failed job; if there are none, signs of trouble.
 
-    Each with details from its line.
+    Each has the details of its line.
     """
     unheaded = [name for name, _ in judgement.unheaded() if name]
     if judgement.ended_badly:

@@ -1,8 +1,8 @@
 """Exports of log stores and shippers: read CSV with a column of messages, advise for others.
 
 The reader itself takes one JSON record a line with the message as a field (seatrial/logs/reader/unwrap.py). Any other
-format of a store is rejected with the command that prints its messages, instead of being read in part: documents,
-records with a nested message, quoted messages after a tag, and the newest line first.
+format of a store is rejected with the command that prints its messages, instead of being read in part. Examples are
+documents, records with a nested message, quoted messages after a tag, and the newest line first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SHOWN = re.compile(rb'[{"]|\A[^\n]*[,;\t]|' + _STAMP.pattern)
 _KIBANA = re.compile(r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}) @ (\d\d:\d\d:\d\d(?:\.\d{1,9})?)\Z")
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _STAMPED_WITHIN = 200  # bytes of a line
-_FEW = 4  # times that only fall are not an accident
+_FEW = 4  # times that only fall, in this many lines, are not an accident
 _MAX_RECORDS = 50
 _DOCUMENT = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]\s*[\"{]")
 _OF_NCCL = re.compile(rb"NCCL (?:INFO|WARN)|busbw")
@@ -59,7 +59,7 @@ def opened(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
     while len(first) < LOOK and (more := next(chunks, b"")):
         first += more
     chunks = chain([first], chunks)
-    yield from _checked(chunks, name) if _SHOWN.search(first[:LOOK]) else chunks  # most logs contain none of it
+    yield from _checked(chunks, name) if _SHOWN.search(first[:LOOK]) else chunks  # most logs contain no such text
 
 
 def _checked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
@@ -131,7 +131,7 @@ def _csv_of(head: bytes) -> _Csv | None:
         if separator.encode() not in start.partition(b"\n")[0]:
             continue
         records = list(_records(iter([start]), separator))[:_MAX_RECORDS]
-        records = records[:-1] if len(head) > _LOOK_CSV else records  # except a truncated last one
+        records = records[:-1] if len(head) > _LOOK_CSV else records  # without a truncated last record
         if len(records) < 2 or not all(records) or len({len(record) for record in records}) > 1:
             continue
         names = tuple(name.strip().lower() for name in records[0])

@@ -18,11 +18,11 @@ class Expected:
     """A profile's demands on the logs of its platform; None if it has none."""
 
     fabric: str | None = None
-    rails: int | None = None  # network devices that a host uses
+    rails: int | None = None  # number of network devices that a host uses
     gdr: bool | None = None
     gpus_per_node: int | None = None
     device_gbit_s: float | None = None  # rate of each network device
-    intra_node: str | None = None  # p2p, shm
+    intra_node: str | None = None  # p2p or shm
     products: tuple[str, ...] = ()  # models of GPUs, with * for any text: the demands do not apply to others
 
 

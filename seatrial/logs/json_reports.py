@@ -1,9 +1,9 @@
 """Converts reports in JSON and CSV: benchmarks' to the table that the same one prints, DCGM's to a line per result.
 
-nccl-tests ``-J``, rccl-tests ``-Z json`` (a list, or a record a line) and ``-Z csv``, ``dcgmi diag -j`` and its table:
-in a separate file or after a log, with or without a launcher's tag before every line, complete or truncated. Only
-figures and names are taken from a report: its environment block holds the whole environment of the process, secrets
-included.
+nccl-tests ``-J``, rccl-tests ``-Z json`` (a list, or a record a line) and ``-Z csv``, ``dcgmi diag -j`` and its table.
+They are in a separate file or after a log, with or without a launcher's tag before every line, complete or truncated.
+Only figures and names are taken from a report: its environment block holds the whole environment of the process,
+secrets included.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def _of_nccl(report: dict[str, Any]) -> list[str]:
         out.append("# Avg bus bandwidth    : %s%s" % (_figure(average.get("bandwidth")), _okay(average)))
     errors = report.get("errors")
     for error in errors[:MAX_ROWS] if isinstance(errors, list) else [errors]:
-        if error and str(error).strip():  # a run without any has an empty one
+        if error and str(error).strip():  # a run without errors has an empty text
             out.append("Test NCCL failure: " + _word(str(error), 240, " "))
     return out
 
@@ -312,8 +312,8 @@ def _busbw(side: dict[str, Any] | None) -> float | None:
 
 
 # -- DCGM's diagnostics ------------------------------------------------------------------------------------------------
-_HOST = re.compile(rb"\s*[\[(]?([A-Za-z][\w.-]{0,62})[\])]?[:>|]?\s*")  # pdsh's, clush's, srun's by host
-MOST_FAILURES = 24  # each is an event, and a stream keeps state.process.MAX_NOTES
+_HOST = re.compile(rb"\s*[\[(]?([A-Za-z][\w.-]{0,62})[\])]?[:>|]?\s*")  # a host tag of pdsh, clush or srun
+MOST_FAILURES = 24  # each failure is an event, and a stream keeps state.process.MAX_NOTES
 
 
 def _of_dcgm_table(lines: _Lines, tag: bytes, opening: bytes) -> Iterator[bytes]:
@@ -400,7 +400,7 @@ def _row(item: dict[str, Any], sides: list[Any]) -> str:
     count = item.get("count")
     if count is None and size.isdigit():
         count = int(size) // _WIDTHS.get(kind, 4)
-    size = size if size.isdigit() else "0"  # so that it counts as an unreadable row
+    size = size if size.isdigit() else "0"  # an invalid size counts as an unreadable row
     left = [size, _figure(count, "0"), kind, _word(str(item.get("redop") or "none")), _figure(item.get("root"), "-1")]
     for side in sides:
         values = side if isinstance(side, dict) else {}

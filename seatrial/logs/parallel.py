@@ -1,7 +1,7 @@
 """Reads large logs on several cores: worker processes digest spans of blocks, which are applied here in order.
 
-A span's digest depends only on the span (digest.py), so that the state is bitwise identical for any number of workers:
-none for small logs, otherwise one for each core except this process's own, which digests spans while all workers are
+A span's digest depends only on the span (digest.py), so that the state is bitwise identical for any number of workers.
+Small logs have none; others have one for each core except this process's own, which digests spans while all workers are
 busy. If no process can be started, or one dies or is late, the spans are digested here.
 """
 
@@ -179,7 +179,7 @@ class _Crew:
         try:
             while len(self.workers) < self.most:
                 self.workers.append(_Worker(self.workers))
-        except (OSError, ValueError):  # no fork here, or no more
+        except (OSError, ValueError):  # no fork on this system, or no more processes
             self.most = 0
 
     def dismiss(self, worker: _Worker) -> None:

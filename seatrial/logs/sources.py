@@ -71,7 +71,7 @@ def open_sources(
     """Open every path and yield (name, chunks); ``-`` is standard input.
 
     Every path is checked before the first stream is read, so that a wrong one fails early. With ``tell`` an interrupt
-    (Ctrl-C) ends a stream that has no end, and is reported to it instead of raised; with ``progress`` it also gets the
+    (Ctrl-C) ends a stream that has no end, and is reported to it instead of raised. With ``progress`` it also gets the
     number of bytes read every few seconds. Raises NcclLogError.
     """
     if not paths:
@@ -286,7 +286,7 @@ def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] 
                 raise NcclLogError(_why_no_log(chunk, name))
             if chunk[:4] in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
                 decoder = codecs.getincrementaldecoder("utf-32")("replace")
-            elif chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # as PowerShell writes with ">"
+            elif chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # PowerShell's ">" writes UTF-16
                 decoder = codecs.getincrementaldecoder("utf-16")("replace")
         taken += len(chunk)
         yield decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
@@ -345,7 +345,7 @@ def _inflate(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
                     raise NcclLogError("%s: damaged gzip data" % name) from None
                 if member:
                     yield CUT  # damaged: the bytes before are still a log
-                return  # or padded after its end
+                return  # damaged, or padded after its end
             produced += len(out)
             member += len(out)
             if produced > INFLATE_GRACE and produced > packed * MAX_INFLATE_RATIO:

@@ -98,7 +98,7 @@ def packed(path: str, name: str, head: bytes) -> str:
     content = _content(path, by, head)
     archive = by == "zip" or ARCHIVE.match(content or b"") is not None
     if by == "gzip" and content is not None and not archive:
-        return ""  # it is read
+        return ""  # the file is read
     is_log = content is not None and any(anchor in content for anchor in ANCHORS)
     if content is None or archive:  # the content is unknown, or only its beginning is known
         is_log = is_log or bool(_LOG_NAME.search(name) or (not archive and _NO_OTHER.match(name)))

@@ -82,13 +82,13 @@ class Hardware:
     gpus_per_node: int | None = None
     nodes: int | None = None
     fabric: str = "unknown"
-    nics: int | None = None  # number of NICs of a host
+    nics: int | None = None  # number of NICs per host
     wires_gbps: float | None = None
     wires_said: bool = False  # from the caller, not only from the NICs that NCCL saw
     platforms: tuple[str, ...] = ()
-    collective: str = "all_reduce"  # '' if it reduces nothing, or is unnamed
+    collective: str = "all_reduce"  # '' for an operation without reduction or name
     algorithm: str = "default"
-    forced: bool = False  # the user forced NCCL's choice
+    forced: bool = False  # whether the user forced NCCL's choice
 
     @property
     def asked(self) -> str:

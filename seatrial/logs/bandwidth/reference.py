@@ -60,7 +60,7 @@ class _Near:
 
     entry: Published
     size: int
-    value: float  # measured, at that size
+    value: float  # the measured value at that size
     expected: float
     distance: tuple[float, ...]
 
@@ -209,7 +209,7 @@ def _nearest(hardware: Hardware, large: Mapping[int, float]) -> list[_Near]:
         if best is None or (made.distance, -made.expected) < (best.distance, -best.expected):
             by_fabric[entry.fabric] = made
     if hardware.fabric != "mnnvl" and (hardware.fabric != "unknown" or len(by_fabric) > 1):
-        by_fabric.pop("mnnvl", None)  # no network
+        by_fabric.pop("mnnvl", None)  # one host has no network
     own = by_fabric.pop(hardware.fabric, None)
     by_distance = sorted(by_fabric.values(), key=lambda each: (*each.distance[:3], each.distance[4] > 1, each.expected))
     return ([own] if own else []) + by_distance

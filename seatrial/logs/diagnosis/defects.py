@@ -32,8 +32,8 @@ class SlowDefect(NamedTuple):
     before: Version  # the version with the fix; () if none is known
     cause: str
     confirm: str
-    at_most: float = float("inf")  # GB/s of bus bandwidth that it allows: a faster table does not have it
-    algorithms: str = ""  # affected algorithms; if no line shows one, it may be affected
+    at_most: float = float("inf")  # highest bus bandwidth with the defect, GB/s: a faster table is not affected
+    algorithms: str = ""  # affected algorithms; an algorithm that no line shows may be affected
     setting: str = "$."  # NAME=value that avoids it
 
 

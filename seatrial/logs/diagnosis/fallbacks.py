@@ -143,7 +143,7 @@ def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[EvidenceLine], st
         note, _ = judgement.earliest(name)
         if note is not None:
             return name, judgement.line(note), None
-    refused = judgement.event("symptom nccl.dmabuf-topology")  # the kernel's own line, of no process
+    refused = judgement.event("symptom nccl.dmabuf-topology")  # the kernel's own line belongs to no process
     return ("nccl.dmabuf-topology" if refused else None), judgement.line(refused), None
 
 

@@ -58,7 +58,7 @@ DIAGNOSES: tuple[str, ...] = (
     "healthy-nvlink-limited",  # two hosts, and more than their NICs carry: NVLink limits the algorithm that NCCL chose
     "healthy-nvlink-fabric",  # several hosts inside one NVLink domain
     "healthy-single-node",  # one host, and its ranks connected
-    "single-rank",  # one rank: nothing was sent
+    "single-rank",  # one rank, which sends nothing
     "table-only",  # numbers without evidence of the transport
     "tcp-plugin",  # a TCP plugin on purpose (FastSocket): works, no RDMA
     "socket",  # plain TCP between hosts
@@ -74,14 +74,14 @@ DIAGNOSES: tuple[str, ...] = (
     "version-mismatch",
     "hang",
     "hang-late",  # a rank never entered the operation that others wait in
-    "hang-stalled",  # a rank queued it, and its GPU does not reach it
-    "hang-inside",  # all have entered
+    "hang-stalled",  # a rank queued the operation, and its GPU does not reach it
+    "hang-inside",  # all ranks have entered the operation
     "hang-dead",  # a process is gone or does not answer
-    "hang-mismatch",  # another operation or size under the same number
+    "hang-mismatch",  # another operation or size with the same sequence number
     "hang-order",  # ranks wait for one another in different operations
     "hang-watchdog",  # a watchdog is blocked, and no operation timed out
     "hang-undecided",  # the evidence names no cause
-    "alive",  # the operations advance
+    "alive",  # operations still advance
     "crash",
     "launch-failed",
     "truncated",
@@ -89,7 +89,7 @@ DIAGNOSES: tuple[str, ...] = (
     "restarted",  # an earlier attempt failed, and the judged last one completed
     "odd-numbers",  # a benchmark's numbers cannot be true
     "below-published",  # healthy except for numbers below published ones of such hardware (nccl.below-published)
-    "far-below-published",  # the same at a small fraction of it
+    "far-below-published",  # healthy except for numbers at a small fraction of published ones
     "not-judged",  # healthy except for a profile's demand that the log does not show
     "shown-in-part",  # RDMA on every channel that the log shows, but not every rank shows one
     "separate-runs",  # each process ran a separate job: nothing crossed hosts

@@ -53,7 +53,7 @@ def virtual_sockets(judgement: Judgement, peer: Address | None = None) -> str | 
     if judgement.view.nodes == 1 or (chosen and not chosen & TCP) or not _of_virtual(judgement, peer):
         return None
     for proc in judgement.job.procs:
-        listed = proc.facts.get("socket") or proc.facts.get("boot") or ()  # 2.2 and 2.3 have one list for both
+        listed = proc.facts.get("socket") or proc.facts.get("boot") or ()  # NCCL 2.2 and 2.3 print one list for both
         names = sorted({text.split(" ")[0] for text in listed})
         virtual = [name for name in names if _is_virtual(name)]
         if virtual and len(virtual) < len(names):

@@ -50,7 +50,7 @@ class Judgement:
         listed = {name[len(LISTS) :] for name in self.job.events if name.startswith(LISTS)}
         listed |= set(self.job.rank_hosts.values()) if listed else set()
         self.not_shown = sorted(listed - with_channels)  # hosts without a channel, in a log of two benchmarks
-        self.ended_badly = False  # the job failed and a fault explains how
+        self.ended_badly = False  # whether the job failed and a fault explains how
         symptoms = any(name.startswith(("nccl.", "symptom ", UNHEADED)) for name in (*self.job.noted, *self.job.events))
         connections = "connected" in self.job.flags or self.job.facts["version"]
         self.shows: dict[str, object] = {  # lines in the log by kind of evidence, empty if there is none
@@ -332,7 +332,7 @@ _RAISED = ("nccl.name-resolution", "nccl.store-gone")  # also printed as errors,
 
 _TRIED = ("nccl.connect-refused", "nccl.connect-timeout")  # misc/socket.cc: "retrying (3/34)", as information
 
-_PASSED = {*_TRIED, "nccl.wrong-peer"}  # a foreign connection is closed, and the next one accepted
+_PASSED = {*_TRIED, "nccl.wrong-peer"}  # NCCL closes a foreign connection and accepts the next one
 
 _NEVER_RETRIED = sorted({item.fault for item in SYMPTOMS if item.role == CAUSE} - _PASSED)
 """Failures that NCCL warns of and does not retry: a normal end of the job does not show their result."""

@@ -74,7 +74,7 @@ def _hint(judgement: Judgement) -> tuple[str | None, list[EvidenceLine]]:
         note = judgement.earliest(name)[0] or judgement.event("symptom " + name)
         if note is not None and judgement.view.transport == "unknown":
             return name, judgement.line(note)
-    if alone or judgement.view.transport in TCP:  # chosen; the log does not show that they carried data
+    if alone or judgement.view.transport in TCP:  # chosen networks; the log does not show that they carried data
         why, evidence, _ = why_sockets(judgement, judgement.job.procs)
         return why, evidence
     return None, []

@@ -26,7 +26,7 @@ def unreasonable(table: ReadTable, ranks: int | None) -> list[str]:
     texts += _ends(table)
     texts += _uneven(table)
     texts += _numberless(table)
-    for row in table["rows"]:  # each side: the better one of a row may hide a missing one
+    for row in table["rows"]:  # check each side: the better one of a row may hide a missing one
         for side in sides(row):
             if row["count"] is not None:
                 texts += _contradicting(row["size_bytes"], side, table["collective"], ranks)
@@ -143,7 +143,7 @@ def counted(table: ReadTable, ranks: int | None) -> list[Row]:
     return table["rows"]
 
 
-_SOME = 100.0  # microseconds; less may be milliseconds
+_SOME = 100.0  # microseconds; lower values may be milliseconds
 _MOST_FACTOR, _ROUNDED = 2.0, 0.1
 """busbw is at most twice algbw, and algbw is size over time (nccl-tests, doc/PERFORMANCE.md), printed with 3 digits."""
 
@@ -158,7 +158,7 @@ def _contradicting(size: int, side: Side, collective: str | None, ranks: int | N
     texts = []
     if time == 0:
         texts.append("%d bytes took no time" % size)
-    least = (1 - _ROUNDED) * algbw  # two ranks: 1; the factor of one is 0
+    least = (1 - _ROUNDED) * algbw  # for two ranks the factor is 1; for one rank it is 0
     if collective == "all_reduce" and (ranks or 0) > 1 and busbw is not None and 0 < busbw < least and algbw >= 10:
         texts.append(
             "busbw at %d bytes is %g and algbw %g GB/s, and of all_reduce the factor is 1 at least"
@@ -200,8 +200,8 @@ def fall(table: ReadTable, rows: Sequence[Row] | None = None) -> tuple[float, fl
     """Return the bus bandwidths before and after a collapse as messages grow, in GB/s, and its size in bytes.
 
     The largest message, of 64 MiB or more, reaches less than 40 % of the peak, or one between less than a quarter of a
-    smaller one. Healthy curves rise and then stay level: in the corpus' healthy tables the largest size reaches more
-    than 85 % of the peak, and every one from 64 MiB on more than 60 % of those before it; the defective link of row 72
+    smaller one. Healthy curves rise and then remain level. In the corpus' healthy tables the largest size reaches more
+    than 85 % of the peak, and every one from 64 MiB on more than 60 % of those before it. The defective link of row 72
     reaches 12 %.
     """
     best: dict[int, float] = {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .judge import Judgement
 
 SAID = ("test-failure", "nccl-error", "signal", "test-stack", "terminated")
-_CLOSED = "gloo-error"  # mostly of a peer that ended
+_CLOSED = "gloo-error"  # usual event of a peer that ended
 _TRACE_END = re.compile(r"-> (\d)\b")  # an ncclResult_t
 _OPEN_END = re.compile(r" ?/ ?'$")  # nccl-tests shows two texts of an error, and the second may be empty
 # The prefix of a message: tags, the process, the place in the source.
@@ -108,7 +108,7 @@ def crash_cause(judgement: Judgement) -> str | None:
     if warning is None and gone is not None and (note in (None, error) or place(gone) < place(note)):
         note = gone
     elif last is not None and note is error:
-        note = last  # the text of NCCL's error follows it
+        note = last  # the text of NCCL's error follows
     note = note or judgement.earliest("trace")[0]
     if note is None and (closed := judgement.event(_CLOSED)) is not None:
         note, gone = own or closed, closed

@@ -137,7 +137,7 @@ def judge_tables(judgement: Judgement) -> None:
         odd = table["odd"] + unreasonable(table, ranks)
         odd += (
             [] if judgement.event("separate-runs") or _of_copies(table) else of_other_rows(table)
-        )  # the copies' rows and ends do not pair
+        )  # copies interleave their rows and ends
         if odd:
             judgement.add("nccl.odd-numbers", what, [], cause="; ".join(odd[:3]))
 

@@ -121,10 +121,10 @@ def _subject(judgement: Judgement, name: str) -> str:
     return subject_of(judgement, judgement.job.noted.get(name, []))
 
 
-_LAUNCHER = "ssh: "  # tries once
-_WORKER_GONE = "connection error code 2"  # Ray's, which does not know the reason
+_LAUNCHER = "ssh: "  # the launcher tries once
+_WORKER_GONE = "connection error code 2"  # Ray does not know the reason
 _NAMES_NOTHING = (
-    "Call to CUDA function failed"  # of ncclUnhandledCudaError (ncclGetErrorString), before the failed call
+    "Call to CUDA function failed"  # text of ncclUnhandledCudaError (ncclGetErrorString), before the failed call
 )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def judge_truncation(judgement: Judgement) -> None:
     """Report a log that shows no failure and stops before the job does, by its first sign."""
-    if judgement.ended_badly or judgement.event("separate-runs"):  # the copies' headers and ends do not pair
+    if judgement.ended_badly or judgement.event("separate-runs"):  # copies interleave their headers and ends
         return
     subject, missing = "the job", ""
     table = _table_without_end(judgement) if judgement.tables else None
@@ -50,7 +50,7 @@ def judge_cut_channels(judgement: Judgement) -> None:
 def _cut_channels(judgement: Judgement) -> Note | None:
     """Return the first truncated channel line, if there are more of them than processes tear."""
     notes = [proc.notes["line channel-cut"] for proc in judgement.job.noted.get("line channel-cut", [])]
-    cut = sum({id(note): note.count for note in notes}.values())  # processes may share one
+    cut = sum({id(note): note.count for note in notes}.values())  # processes may share a line
     edges = (connections for proc in judgement.job.procs for connections in proc.edges.values()) if cut else ()
     shown = sum(channels_in(mask) for connections in edges for mask in connections.values())
     return judgement.earliest("line channel-cut")[0] if cut > _TORN * shown else None
@@ -138,7 +138,7 @@ def _version(proc: Proc) -> tuple[int, ...]:
     return max((tuple(int(part) for part in match.groups()) for match in versions if match), default=())
 
 
-_SIGNS_OF_A_CUT = (  # each with the kind of evidence that it needs
+_SIGNS_OF_A_CUT = (  # each sign with the kind of evidence that it needs
     ("communicators", _unfinished_start),
     ("communicators", _half_shown),
     ("connections", _unconfirmed),

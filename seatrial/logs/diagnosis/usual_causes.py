@@ -36,7 +36,7 @@ def with_usual_causes(causes: Sequence[Cause], judgement: Judgement, signs: Sign
     usual = given + usual
     if not usual:
         return list(causes)
-    slow = [cause for cause in causes[1:] if cause["fault"].startswith("nccl.bandwidth")]  # ends no job
+    slow = [cause for cause in causes[1:] if cause["fault"].startswith("nccl.bandwidth")]  # a low bandwidth ends no job
     return [*(cause for cause in causes[1:] if cause not in slow), *usual, *slow]  # the first one only quotes the error
 
 

@@ -1,7 +1,7 @@
 """The last attempt of a restarted job, as torchrun restarts it with --max-restarts.
 
-Its processes are new ones, of the same ranks on the same GPUs, and begin after the last line of the earlier ones. Or it
-has all of NCCL's lines in the log, and the failure precedes it. Communicators are distinguished by their ids.
+Its processes are new, of the same ranks on the same GPUs, and begin after the last line of the earlier ones. Or it has
+all of NCCL's lines in the log, and the failure precedes it. Communicators are distinguished by their ids.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def last_attempt(job: Job) -> Job | None:
         return None  # an incomplete benchmark is not an attempt at the next one
     apart = [note for proc in job.procs if not proc.comms for note in proc.notes.values()]
     if any(note.line < starts.get(note.source, 0) <= note.last for note in apart):
-        return None  # as above
+        return None  # an incomplete benchmark, as above
     earlier = [proc for proc in job.procs if proc.comms and proc not in last]
     if any(note.last >= starts.get(note.source, 0) for proc in earlier for note in proc.notes.values()):
         return None

@@ -42,7 +42,7 @@ class Devices:
                 device, _, speed = text.partition(" ")
                 port, _, link = device.partition("/")
                 self.ports.setdefault(job.node_of[proc], {})[port] = (link, int(speed))
-            for text in sorted(proc.facts.get("device", ())):  # the one with its link type is the last
+            for text in sorted(proc.facts.get("device", ())):  # the entry with the link type sorts last
                 index, _, device = text.partition(" ")
                 self._said.setdefault(job.node_of[proc], {})[int(index)] = device
         named = {*self._all.values(), *",".join(job.env["NCCL_IB_HCA"]).split(",")} - {""}
@@ -71,7 +71,7 @@ class Devices:
             if verbs and not device:
                 device = self._said.get(self._node_of[proc], {}).get(dev, "")
             carrier = Carrier(connector, self.transport(proc, net, device), name)
-            if verbs and proc.hcas and dev not in proc.hcas:  # as listed by its node, or any other
+            if verbs and proc.hcas and dev not in proc.hcas:  # the device as its node, or any other, lists it
                 return carrier
         else:
             carrier = Carrier(connector, connector.kind, connector.net)

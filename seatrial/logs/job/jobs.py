@@ -41,7 +41,7 @@ class Job:
         self.numbers: dict[str, set[int]] = {}  # the suffixes of events of one kind, such as "world 16"
         self.facts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by kind, how many processes printed a text
         self.env: defaultdict[str, set[str]] = defaultdict(set)  # the values of a variable, as processes printed them
-        counts = Counter(item for proc in procs for item in proc.facts.items())  # most share theirs
+        counts = Counter(item for proc in procs for item in proc.facts.items())  # most processes share their facts
         for (fact, texts), count in counts.items():
             for text in sorted(texts):
                 self.facts[fact][text] += count

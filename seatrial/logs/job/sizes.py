@@ -44,7 +44,7 @@ def _whole_list(job: Job) -> bool:
     if not list_cut(job):
         return True
     hosts = {str(line[0]) for line in job.rank_lines.values()}
-    devices = max(int(str(line[2])) for line in job.rank_lines.values()) + 1  # per host, and each has as many
+    devices = max(int(str(line[2])) for line in job.rank_lines.values()) + 1  # devices per host; every host has as many
     return len(hosts) * devices == max(job.rank_lines) + 1 >= _at_least(job)
 
 

@@ -131,7 +131,7 @@ def _join_failures(partial: Partial, find: Callable[[int], int], join: Callable[
     speaking = _of_nccl(partial)
     roots = {find(index) for index in speaking}
     for index, source in enumerate(partial.sources):
-        diagnosed = any(name.startswith("dcgm ") for name in source.events)  # the GPUs of the job
+        diagnosed = any(name.startswith("dcgm ") for name in source.events)  # diagnostics of the job's GPUs
         if len(roots) == 1 and index not in speaking and (diagnosed or not TROUBLE.isdisjoint(source.events)):
             join(next(iter(roots)), index)
     _join_reports({index: source for index, source in enumerate(partial.sources) if index not in speaking}, join)

@@ -46,7 +46,7 @@ class View:
         self.shown: dict[str, set[int]] = {}  # communicator -> its ranks that show a channel
         self.split_nodes = 0  # NCCL's nNodes if there are fewer hosts
         self.local: dict[str, int] = {"p2p": 0, "shm": 0, "mnnvl": 0}
-        self.switched: list[Crossing] = []  # reduced by the switches (SHARP): an edge has one end
+        self.switched: list[Crossing] = []  # edges that switches reduce (SHARP): they have one end
         self.disagreeing: list[tuple[Crossing, Crossing]] = []  # both ends of an edge, if they name different networks
         # NCCL itself counted one node; or it counts all hosts of an NVLink domain as one, which is not one host
         printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
@@ -193,13 +193,13 @@ class View:
             known = known or table is not None or len(hosts) > 1 or most_on_one_host(job, self.ranks or 0)
             return max(printed, len(hosts), table or 0) if known else None
         if complete and printed > len(hosts) > 1 and addressed(job.procs):
-            self.split_nodes = printed  # NCCL treated parts of one host as nodes
+            self.split_nodes = printed  # number of nodes if NCCL treats parts of one host as nodes
             return len(hosts)
         if printed > len(hosts) and not complete and split_hosts(job) and not renamed(job.procs):
             self.split_nodes = printed
             return None
         if printed and table is not None and len(job.rank_lines) > job.nranks:
-            return max(printed, table)  # a larger job's list, without this communicator
+            return max(printed, table)  # the list is of a larger job, without this communicator
         if printed:
             return printed
         table = table or max(job.numbers.get("hosts", ()), default=None)  # counted by the job summary of NCCL RAS
@@ -367,7 +367,7 @@ def _wire_format(net: str) -> str:
 
 # Lines by which NET/IB reports a transfer.
 _TRANSFERS = ("nccl.ib-retry", "nccl.ib-error", "nccl.ib-flushed", "nccl.ib-protection")
-_OF_ONE_HOST = 8  # GPUs of common hosts; the few with 16 still have no more than that
+_OF_ONE_HOST = 8  # GPUs of common hosts; hosts with 16 are rare
 
 
 def selected(proc: Proc, view: View) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from . import redact
 
 MOST_RESULTS, MOST_SAID, MOST_GPUS, TEXT = 256, 4, 64, 300
-ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # keys of DCGM 4, and of DCGM 3 and before
+ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # the roots of DCGM 4, and of DCGM 3 and before
 TABLE = b"| Diagnostic  "  # the beginning of a table's heading (dcgmi/Diag.cpp, DIAG_HEADER)
 MARKS = (b'"DCGM Diagnostic"', b'"DCGM GPU Diagnostic"', TABLE)
 """The text near the beginning of every report."""
@@ -127,7 +127,7 @@ RULE = re.compile(r"\+-{9,}\+-{9,}\+\s*$")
 _CATEGORY = re.compile(r"[|+]-{3,}  ([A-Z][\w ]{2,30}?)  -+\+-+[|+]\s*$")
 _HEADING = re.compile(r"\+=+\+=+\+\s*$")
 _ROW = re.compile(r"\|([^|]{9,})\|(.*)\|\s*$")
-_ABOUT = re.compile(r"Diagnostic$|.* (?:Version|Detected|Version Detected)$")  # rows that are no test's
+_ABOUT = re.compile(r"Diagnostic$|.* (?:Version|Detected|Version Detected)$")  # headings of rows that are not tests
 _ENDED = re.compile(r"(Pass|Fail|Skip|Warn|Not Run)\b(?: - (.{1,400}))?$", re.IGNORECASE)
 _ENTITY = re.compile(r"([A-Za-z]{2,20}) ?(\d{1,4}): (Pass|Fail|Skip|Warn|)$")
 _DETAIL = re.compile(r"(Warning|Error|Info)(?:: ([A-Za-z]{2,20}) ?(\d{1,4}))?$")

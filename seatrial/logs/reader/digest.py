@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 MARK = b"NCCL INFO "
 _KNOWN = 20_000  # messages with known effects, shapes of lines without content
-_LONGEST = 400  # bytes of one of them
+_LONGEST = 400  # bytes of one message or shape
 _LONGEST_NAME = 170  # bytes after a channel; longer text is something else
-_HEADS = 65_536  # known ones
+_HEADS = 65_536  # known heads
 _NUMBERS = b"0123456789 []/->|"  # the whole text after the first word of these messages
 _OF_NUMBERS = frozenset((b"Trees\n", b"threadThresholds\n"))
 _STRETCH = 16 * 1024  # bytes of foreign lines that are searched together
@@ -76,8 +76,8 @@ class _Process:
 
     def __init__(self, key: Optional[Process]) -> None:
         self.key = key  # None: the text before the message is more than a head
-        self.speaks = False  # prints in the digested part; never without a key
-        self.index = -1  # its place in the digest
+        self.speaks = False  # whether it prints in the digested part; never without a key
+        self.index = -1  # its index in the digest
         self.devices: Tuple[bytes, ...] = ()  # devices in heads that begin their lines, as printed
         self.channels: Dict[bytes, int] = {}  # a connection, as printed -> its channels, as bits
         self.connections: Dict[Connection, int] = {}  # read, from channels or from a rare form
@@ -131,7 +131,7 @@ class Digester:
         by_head, known, quiet, quiet_lines, bits = self._by_head, self._known, self._quiet, self._quiet_lines, BITS
         active, events, shapes, named = self._active, self._events, self._quote_kinds, CONNECTION.fullmatch
         number, marked, before = self.lines - 1, 0, len(events)
-        lines = BytesIO(data)  # not split(): so a line's memory is the next one's
+        lines = BytesIO(data)  # not split(), so that each line reuses the memory of the last one
         for line in lines:
             number += 1
             left, mark, text = line.partition(MARK)
@@ -217,7 +217,7 @@ class Digester:
                 own_events.append((number, process.facts))
                 process.facts = []
             process.quote_kinds = ()
-            assert process.key is not None  # else its lines are passed on whole
+            assert process.key is not None  # a process without a key passes its lines on whole
             digest.processes.append(process.key)
             digest.own_events.append(own_events)
             process.own_events, process.speaks = [], False
@@ -235,7 +235,7 @@ class Digester:
             if device in process.devices and thread.isdigit() and len(thread) <= 20:
                 self._by_head[left] = process
                 return process
-        alone = ALONE.fullmatch(left)  # most have no prefix
+        alone = ALONE.fullmatch(left)  # most heads have no prefix
         if alone is not None and b"NCCL" not in left:
             host, pid, dev = alone.groups()
             if process is None:

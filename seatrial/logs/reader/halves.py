@@ -23,7 +23,7 @@ _NAMES_ONLY = (*_NAMING, "gpu ", "operations of ", "mention", "line via-")
 """Prefixes of events and notes that report no failure."""
 
 _NUMBERS = re.compile(rb"[\d.\s]*\Z")
-_NEAR = 0.01, 0.02  # as in of_other_rows (seatrial/logs/diagnosis/numbers.py)
+_NEAR = 0.01, 0.02  # the tolerances of of_other_rows (seatrial/logs/diagnosis/numbers.py)
 Named = Tuple[str, str]
 """The names in the state, by kind: a fact, a setting, a size, a network."""
 

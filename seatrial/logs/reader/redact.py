@@ -82,7 +82,7 @@ _PATTERNS = tuple(
         (r"((?:\blogin\b|\bsshpass\b).{0,80}?\s-p\s*|\bcurl\b.{0,200}?\s(?:-u|--user)\s+[^\s:]+:)\S+", rf"\1{MASK}"),
         # Well-known shapes of keys: AWS ids, GitHub, GitLab, Slack, Hugging Face, NVIDIA NGC, Google, OpenAI-like,
         # Stripe, npm, PyPI, Weights & Biases, JSON web tokens.
-        (r"(?:hf_|nvapi-)[A-Za-z0-9_-]{20,}", MASK),  # also if a torn line is glued to it
+        (r"(?:hf_|nvapi-)[A-Za-z0-9_-]{20,}", MASK),  # the pattern also matches after the glued end of a torn line
         (
             r"(?<![A-Za-z0-9_-])(?:(?:AKIA|ASIA|ABIA|ACCA|AROA)[A-Z0-9]{12,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}"
             r"|glpat-[\w-]{12,}|xox[abeoprs]-[\w-]{8,}|hf_[A-Za-z0-9]{12,}|nvapi-[\w-]{8,}|AIza[\w-]{30,}|ya29\.[\w-]{20,}"

@@ -31,10 +31,10 @@ HELD = (
     1 << 25
 )  # most bytes whose digests are applied together: a process writes in many blocks, with the same connections
 _LAST = 8 * 1024  # bytes of the end of a stream that are kept
-_FIRST = 256 * 1024  # bytes of the beginning
+_FIRST = 256 * 1024  # bytes of the beginning of a stream
 _MANY = 100_000  # objects from which it pays to mark them as old for the collector: three scans of them take 0.1 s
 _SIZES = {
-    "operations of": re.compile(rb"\[nranks=((\d{1,7}))\] "),  # enqueue.cc, ncclEnqueueCheck
+    "operations of": re.compile(rb"\[nranks=((\d{1,7}))\] "),  # form of ncclEnqueueCheck (enqueue.cc)
     # 'Channel 03/0 : 7[3] -> 0[0] [receive] via': the index of each GPU (2.19 and later; before, its PCI address)
     "gpu": re.compile(rb" : \d{1,7}\[(\d)\] -> \d{1,7}\[(\d)\] \[(?:send|receive)\] via NET/"),
 }
@@ -71,12 +71,12 @@ class Reader:
         self.parts: List[bytes] = []  # the bytes of the next block so far
         self._size = 0
         self._held = 0  # bytes that were digested, and not applied
-        self._skipping = False  # inside a line longer than MAX_LINE
+        self._skipping = False  # whether the stream is inside a line longer than MAX_LINE
         self._skipped = b""  # the end of its skipped part
         self._tail = b""  # the text after the last line end
         self._last = b""  # the end of the bytes read so far
         self._looked = 0  # bytes of the beginning that were searched
-        self._most: Dict[str, int] = {}  # the highest numbers there, by their name
+        self._most: Dict[str, int] = {}  # the highest numbers in the beginning, by name
 
     # -- bytes to blocks -----------------------------------------------------------------------------------------------
     def feed(self, chunk: bytes) -> None:
@@ -146,7 +146,7 @@ class Reader:
         known = {_named_like(host) for index, host, _ in self.partial.procs if cuts and index == self.index}
         for cut in cuts:
             host = cut.group(1).decode("ascii")
-            if _named_like(host) in known:  # a head and no more, near the end: that process exists
+            if _named_like(host) in known:  # a head without more, near the end: the process exists
                 self.processes.find((host, int(cut.group(2)), ""))
         words = last_words(last, any(table["complete"] for table in self.source.tables))
         if words:
@@ -224,7 +224,7 @@ class Reader:
     def _hear(self, lines: Iterator[Tuple[int, bytes]], at: int, end: int, start: int) -> bool:
         """Read the lines without content of their own, as long as something is open that they may belong to."""
         foreign = self.foreign
-        for number, raw in lines:  # continues where it ended
+        for number, raw in lines:  # the iterator continues where it ended
             if number >= end:
                 break
             if number < at:

@@ -83,7 +83,7 @@ def _troubles_of(text: str, value: Any, deep: int) -> Iterator[str]:
     elif isinstance(value, list) and deep:
         for inner in value[:1000]:
             yield from _troubles_of(text, inner, deep - 1)
-    elif isinstance(value, str) and " " in value:  # no name, no time
+    elif isinstance(value, str) and " " in value:  # a text with a space, so neither a name nor a time
         rest = value.strip()
         if text and rest.endswith(text):  # another field often repeats the text before parsing
             rest = rest[: -len(text)]

@@ -47,7 +47,7 @@ _SHELL = re.compile(
     rb"[^\s:]{1,120}: (?:[^\W\d_]|[\x80-\xff]){1,24} \d{1,6}: +\d{1,8} \S"  # bash: SCRIPT: line N:  PID SIGNAL  COMMAND
     rb"|\[\d{1,3}\][+-]? +(?:\d{1,8} +)?(?!Done\b|done\b|Running\b|Exit 0)\S.* {2,}\S"  # messages of job control
 )
-_SIGNALS = re.compile(  # strsignal(3), which a shell prints alone
+_SIGNALS = re.compile(  # texts of strsignal(3), which a shell prints alone
     rb"(?:Hangup|Quit|Alarm clock|Terminated|Killed|Aborted|Stopped|Bus error|Broken pipe|CPU time limit exceeded"
     rb"|Illegal instruction|Floating point exception|User defined signal [12]|\^[C\\])(?: *\(.{1,40}\))?"
 )

@@ -45,7 +45,7 @@ _NAMED = re.compile(
     rb"(?::[\w.+-]{1,32})?(?::\d{1,3}(/[A-Za-z]{1,12})?)?"
 )
 _HCA_GDR = re.compile(rb"GPU Direct RDMA (En|Dis)abled for HCA \d{1,3} '([\w.+:-]{1,64})'")
-_ALGORITHM = re.compile(rb"^(\w{4,24}): \d+ Bytes -> Algo (\w{1,20}) proto \w+")  # subsystem TUNING
+_ALGORITHM = re.compile(rb"^(\w{4,24}): \d+ Bytes -> Algo (\w{1,20}) proto \w+")  # a line of subsystem TUNING
 # 'NET/0-0 (0/0/0/50.000000)' in the dump of a host's topology (GRAPH): a NIC, and its GB/s
 _WIRE = re.compile(rb"\+ NET\[[\d.]{1,12}\] - NET/([\d-]{1,12}) \([^()]{0,80}?([\d.]{1,16})\)")
 RING_ORDER = re.compile(rb"^Channel (\d+)(?:/(\d+))? :((?:\s+\d+)+)\s*$")
@@ -100,7 +100,7 @@ _RING_TEXT = 1000  # bytes of a ring's order; NCCL cuts it at its buffer's end
 
 def effects_of(text: bytes) -> Tuple[Effect, ...]:
     """Return the content of one INFO message; nothing for one without relevant content."""
-    if text.endswith(b"across cluster]"):  # Ray's de-duplication mark
+    if text.endswith(b"across cluster]"):  # the mark of Ray's de-duplication
         text = text[: text.rfind(b"[repeated ")]
     text = text.rstrip()
     said: List[Effect] = []
@@ -139,7 +139,7 @@ def _others(text: bytes, said: List[Effect]) -> None:
         return
     trace = _TRACE.match(text)
     if trace:
-        if 1 <= int(trace.group(1)) <= 6:  # 7 is "in progress"
+        if 1 <= int(trace.group(1)) <= 6:  # code 7 is "in progress"
             said.append((TRACE, int(trace.group(1)), text.startswith(b"include/net.h")))
         return
     symptom = classify(text)
@@ -415,7 +415,7 @@ _HANDLERS: Dict[bytes, Callable[[bytes, List[Effect]], bool]] = {
     b"UCX_": _env,
     b"Boot": _bootstrap,
     b"NET/": _net,
-    b"NET ": _bootstrap,  # 2.2 and 2.3
+    b"NET ": _bootstrap,  # the form of NCCL 2.2 and 2.3
     b"Conn": _connected,
     b"GPU ": _gpu,
     b"Coul": _could,

@@ -17,7 +17,7 @@ from .signals import fails_within, shows_event
 
 # A head without preceding text or a glued time.
 ALONE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,254}):(\d{1,10}):\d{1,20} \[(\d{1,4})\] ")
-_GLUED_TAG = re.compile(rb"[>\]]:(?=[^:\]>]{1,255}:\d{1,10}:\d{1,20} \[\d{1,4}\] $)")  # mpirun's and torchrun's
+_GLUED_TAG = re.compile(rb"[>\]]:(?=[^:\]>]{1,255}:\d{1,10}:\d{1,20} \[\d{1,4}\] $)")  # tags of mpirun and torchrun
 _COLUMN = re.compile(rb"(?:u?int|u?char|b?float|half|double|bf|fp|f)[0-9]")  # a data type, whatever its digits
 _KEPT = 65_536  # heads that are known
 _FRONTS = 16_384  # shapes of the text before a head
@@ -52,7 +52,7 @@ class Heads:
 
         Also return whether the same head may precede another message: it has no stamp.
         """
-        alone = ALONE.fullmatch(left)  # most have no prefix
+        alone = ALONE.fullmatch(left)  # most heads have no prefix
         if alone is not None and b"NCCL" not in left:
             return self._named(alone.groups()), True
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1

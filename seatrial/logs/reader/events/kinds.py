@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict
 
-CHANNEL_STARTS = frozenset((b"Chan", b"Ring", b"Coll"))  # channels, and other things
+CHANNEL_STARTS = frozenset((b"Chan", b"Ring", b"Coll"))  # channels, and other messages
 _SILENT, OPERATION = 1, 2
 # No relevant content (GRAPH and TUNING dumps, proxy threads, affinities).
 SILENT = frozenset(b"Tree|Sett|thre|Allo|CC O|=== |====|Patt|work|Mem |[Pro|Max |ID  |NIC/|PCI/".split(b"|"))

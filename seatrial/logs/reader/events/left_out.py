@@ -1,8 +1,9 @@
 """Lines by which a collector, a pager, a limit or an editor reports that lines of a log are missing.
 
-No list of wordings is complete, so a line is recognised by its parts: a word of removal next to a count of lines or
-bytes, or next to the log itself; or one of them in a line enclosed in brackets, dots or dashes. A count of 0, and
-"truncated: no", report nothing. Texts of a program about its data (samples, tokens, batches) have none of these nouns.
+No list of wordings is complete, so a line is recognised by its parts. One is a word of removal next to a count of lines
+or bytes, or next to the log itself. Another is one of these in a line enclosed in brackets, dots or dashes. A count of
+0, and "truncated: no", report nothing. Texts of a program about its data (samples, tokens, batches) have none of these
+nouns.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ _NOT = frozenset(b"no none false not never without".split())
 _RULE = frozenset(b"every daily hourly weekly when if after at by".split())
 """Words before the time of a log's next rotation, not of a past one."""
 _FIXED = re.compile(
-    rb"^-- ?(?:More|MORE) ?--|^\s*\.\.\.skipping\.\.\."  # more(1), less(1)
+    rb"^-- ?(?:More|MORE) ?--|^\s*\.\.\.skipping\.\.\."  # marks of more(1) and less(1)
     rb"|\b(?:[Ss]howing|[Oo]nly)(?: only)?(?: the)? (?:last|first|tail|end)(?: and(?: the)? (?:last|first))?"
     rb"(?: of(?: the)?)?(?: [1-9][\d.,]*)? ?(?:lines|messages|characters|bytes|[KMG]i?B|logs?|output)\b"
     rb"|\b(?:[Uu]nable to|[Ff]ailed to|[Cc]ould not|[Cc]annot) (?:retrieve|get|read|fetch|stream)"
-    rb"(?: (?:the|container|pod|previous)){0,2} logs?\b"  # kubelet, for kubectl logs
+    rb"(?: (?:the|container|pod|previous)){0,2} logs?\b"  # the kubelet's text for kubectl logs
     rb"|\b[Mm]ore like (?:this|these)\b|^\W{0,4}[Cc]ontinued (?:in|from|on)\b|\b[Tt]oo much output\b"
     rb"|^\W{0,6}(?:and )?[1-9]\d{0,11} more (?:lines|messages)\W{0,6}$"
     rb"|^\W{0,12}(?:snip|cut here|etc\.?)\W{0,12}$|^\W{1,12}(?:excerpt|abridged)\W{1,12}$"
     rb"|^\W{1,12}(?:etc\.?|(?:and )?(?:the )?same (?:for|on|from)) .{0,60}\b(?:ranks|hosts|nodes|GPUs|workers)\W*$"
-    rb"|\blogrotate\b.{0,40}\btruncat|\xe7\x9c\x81\xe7\x95\xa5|\xe6\x88\xaa\xe6\x96\xad"  # Chinese, Japanese
+    rb"|\blogrotate\b.{0,40}\btruncat|\xe7\x9c\x81\xe7\x95\xa5|\xe6\x88\xaa\xe6\x96\xad"  # Chinese and Japanese words
 )
 # Every such line has one of these.
 WORDS = (
@@ -116,9 +117,9 @@ def _removed(tokens: List[bytes], at: int) -> bool:
     items = _ITEMS if _COLLECTORS.isdisjoint(tokens) else _ITEMS | _RECORDS
     before, behind = tokens[max(at - 2, 0) : at], _next(tokens, at + 1, _BETWEEN - _ITEMS)
     item = tokens[behind : behind + 1]
-    if before[1:] in ([b"messages"], [b"lines"]) and before[0] in _STRONG:  # Dropped messages: 14
+    if before[1:] in ([b"messages"], [b"lines"]) and before[0] in _STRONG:  # text like "Dropped messages: 14"
         return True
-    if before[-1:] in ([b"lines"], [b"line"]) and item and item[0][:1].isdigit():  # lines 20 to 480
+    if before[-1:] in ([b"lines"], [b"line"]) and item and item[0][:1].isdigit():  # text like "lines 20 to 480"
         pass
     elif not item or item[0] not in items:
         return False

@@ -67,7 +67,7 @@ class Processes:
         """Return the tracker of a process of the present block."""
         self.meet(place + 1)
         tracker = self.here[place]
-        if tracker is None:  # was dropped
+        if tracker is None:  # the tracker was dropped
             tracker = self.here[place] = self.find(self._named[place])
         return tracker
 

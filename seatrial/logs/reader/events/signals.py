@@ -33,7 +33,7 @@ _WATCHDOG_ANY = (
     rb"|Timeout at NCCL work|ProcessGroupNCCL watchdog hang|due to (?:a )?collective timeout"
     rb"|no heartbeat of its watchdog|Heartbeat monitor timed out"
     rb"|Timed out waiting \d{1,9}ms for (?:send|recv) operation to complete"
-    rb"|Watchdog timeout \(self\.watchdog_timeout|RPC call to \w{1,40} timed out"  # SGLang's and vLLM's
+    rb"|Watchdog timeout \(self\.watchdog_timeout|RPC call to \w{1,40} timed out"  # texts of SGLang and vLLM
 )
 # vLLM's pynccl names the library it loaded; torch.cuda.nccl.version() is a tuple.
 _APP_NCCL = re.compile(

@@ -34,10 +34,10 @@ class Tracker:
         self.proc = proc
         self.source = source
         self.stream = stream
-        self._waiting = waiting  # all with waiting channels
+        self._waiting = waiting  # all trackers with waiting channels
         self._current: Optional[Key] = next(reversed(list(proc.comms)), None)
         self.announced = bool(proc.comms)  # this version prints the start of a set-up: channels belong to it
-        self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # the latest last
+        self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # pointers, the latest last
         self._ordinals: Dict[Tuple[int, int], int] = _UNUSED
         self.pending: Dict[Connection, int] = (
             _UNUSED  # connections that wait for their communicator -> channels, as bits
@@ -151,7 +151,7 @@ class Tracker:
         init, proc = what == b"Init", self.proc
         if self.pending and (self.announced or (init and not done)):
             self.settle()  # channels before this line belong to the communicator current there
-        latest, key = self._pointers[-1] if self._pointers else _NEVER  # the one of most of its lines
+        latest, key = self._pointers[-1] if self._pointers else _NEVER  # the communicator of most of its lines
         if pointer != latest or rank != key[1] or part or (ident != key[0] if ident else init and done):
             key = self._key(said)
         comm = proc.comms.get(key)

@@ -1,8 +1,8 @@
 """Lines of a program, a launcher or the kernel that mention a failure in words that no rule knows.
 
 A line that reports a failure prevents a healthy judgement, whatever wrote it; the line is quoted, and no fault is
-named. Excluded are lines that report no failure (0 errors), those with a level of warning or less, those about retries
-or alternatives, and those about a setting or a file that a shell's tool searched for.
+named. Some lines are excluded: those that report no failure (0 errors), a level of warning or less, retries or
+alternatives, and a setting or a file that a shell's tool searched for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SAID = (
     rb"|(?:is|has been) stuck|is hanging|(?:is |was )?(?:marked )?dead)\b|\bnot responding\b"
     rb"|\bdue to (?:an? )?(?:failure|exception|error|hang)|\b(?:[Hh]ang|[Dd]eadlock|[Ss]traggler|SDC|DBE) detected"
     rb"|\b[Dd]etected (?:an? )?(?:hang|deadlock|straggler)\b"
-    rb"|\d seconds exceeded|called MPI_Abort"  # XLA, MPICH
+    rb"|\d seconds exceeded|called MPI_Abort"  # texts of XLA and MPICH
     rb"|NCCL DIAG \[INFO\] (?:.{1,200}(?:mismatch|failed|inactive|inconsistent|corrected volatile)"
     rb"|p2p: (?:only )?\d).*"  # NCCL_RUN_DIAGNOSTICS and RAS since 2.31: good results have [OK]
     rb"|\"nwrong\": (?:-|[1-9]|0\.\d*[1-9]|NaN).*|\"okay\": \"false\""  # a JSON report without its beginning

@@ -23,7 +23,7 @@ ESCAPES = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 _LOOK = 1024
-_PIECE = 64 * 1024  # bytes
+_PIECE = 64 * 1024  # bytes of a piece
 _SIMPLE = re.compile(r"[A-Za-z0-9._+-]{1,15}\Z")  # no secret is that short, and none has a name and a value in it
 
 
@@ -34,7 +34,7 @@ def plain_lines(data: bytes) -> bytes:
     if b"\x1b" not in data:
         return data
     out, at = [], 0
-    while at < len(data):  # in pieces: a coloured log is cut into many
+    while at < len(data):  # split in pieces, since a coloured log has many sequences
         end = data.find(b"\n", at + _PIECE) + 1 or len(data)
         out.append(ESCAPES.sub(b"", data[at:end]))
         at = end

@@ -130,6 +130,6 @@ class Pasted:
                 self._joined += text
                 self._missing += 1
             else:
-                out += [self._joined + text, *[b""] * self._missing]  # so that line numbers remain those of the file
+                out += [self._joined + text, *[b""] * self._missing]  # empty lines keep the line numbers of the file
                 self._joined, self._missing = b"", 0
         return b"".join(line + b"\n" for line in out)

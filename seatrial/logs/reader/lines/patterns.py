@@ -55,7 +55,7 @@ def _least(words: Iterable[bytes], unless: Behind) -> List[bytes]:
     for word in each:
         if word not in unless:
             begins.setdefault(word[:_BEGIN], []).append(word)
-    short = [begin for begin in begins if len(begin) < _BEGIN]  # which are whole words
+    short = [begin for begin in begins if len(begin) < _BEGIN]  # short words, which are searched whole
 
     def holds_another(word: bytes) -> bool:
         for at in range(len(word)):
@@ -173,7 +173,7 @@ class Gate:
             return sorted(self._by_word(text, start, end))
         patterns: Iterable[Pattern[bytes]] = (words.pattern() for words in self._few)
         if end - start > _LARGE:
-            if not self._each:  # each once in a line, which may end within a word
+            if not self._each:  # each word once in a line, and the line may end within the word
                 parts = _by_anchor(_least(self._words, self._unless), self._unless)
                 self._each = [re.compile(part + rb"(?:(?<!\n)[^\n]*)?") for part in parts]
             patterns = self._each
@@ -278,11 +278,11 @@ def _worded(pattern: bytes) -> Iterator[Tuple[bytes, List[bytes]]]:
 
 
 _TOKEN = re.compile(
-    rb"((?:[^\\.^$*+?{}\[\]|()]|\\[^0-9A-Za-z])+)(?![*+?{])"  # letters, of which none is repeated
+    rb"((?:[^\\.^$*+?{}\[\]|()]|\\[^0-9A-Za-z])+)(?![*+?{])"  # literal letters, none repeated
     rb"|(\((?:\?(?:[:=!]|<[=!]|P<\w+>)|(?!\?)))"  # characters that open a group
     rb"|(\|)"
     rb"|(?:(\))|\[\^?\]?(?:[^\]\\]|\\.)*\]|\\(?:x..|[0-9]{1,3}|.)|[^()|\\])"  # those that close it, or match a byte,
-    rb"([*+?]|\{[\d,]+\})?[+?]?",  # and how often it may occur
+    rb"([*+?]|\{[\d,]+\})?[+?]?",  # and their quantifier
     re.DOTALL,
 )
 _OPTIONAL = re.compile(rb"[*?]|\{0*[,}]")

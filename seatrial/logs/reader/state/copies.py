@@ -1,6 +1,6 @@
 """Independent copies of a program, distinguished from one job by the ranks that each process lists.
 
-nccl-tests built without MPI runs a whole benchmark in every process that a launcher starts: each lists its own rank 0,
+nccl-tests built without MPI runs a whole benchmark in every process that a launcher starts. Each lists its own rank 0,
 and the headers, rows and averages of all are mixed in one stream.
 """
 
@@ -28,7 +28,7 @@ class Copies:
         self._listed: Dict[int, Tuple[bytes, bytes]] = {}  # rank -> host and pid, since the last row
         self._twice: Optional[_Place] = None  # a rank that another process lists, too
         self._later: Optional[_Place] = None  # the same after a header: a copy, or the next run of a session
-        self._headed = False  # a header was read since
+        self._headed = False  # whether a header was read since the last row
         self._other: Optional[_Place] = None  # a rank that the stream's first list gives to another host
 
     def rank(self, rank: int, host: bytes, pid: bytes, place: _Place) -> None:

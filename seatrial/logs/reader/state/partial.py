@@ -28,9 +28,9 @@ class Partial:
     def __init__(self) -> None:
         self.sources: List[Source] = []
         self.procs: Dict[Tuple[int, str, int], Proc] = {}
-        self.limited = False  # a bound was reached: missing facts may be in the part that was not read or kept
+        self.limited = False  # whether a bound was reached: missing facts may be in the unread or dropped part
         self.compacted = False
-        self.intern_pool = InternPool()  # only while streams are read
+        self.intern_pool = InternPool()  # used only while streams are read
 
     def to_dict(self, budget: int = 0) -> Dict[str, Any]:
         """Return JSON-able data.

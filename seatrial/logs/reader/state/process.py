@@ -22,7 +22,7 @@ MAX_ITEMS = 256
 _MAX_RAW = 640  # most bytes of a line that are kept for display
 _MAX_SHOWS = 100
 _MAX_STEPS = 8192
-_MAX_MADE = 300_000  # dicts that are made
+_MAX_MADE = 300_000  # most shared dicts that are created
 _MAX_ALL_EDGES = 300_000
 _MAX_ALL_COMMS = 200_000  # bound for all processes
 MAX_COMMS = 1024  # bound for one process
@@ -41,7 +41,7 @@ _SHARED: Dict[FrozenSet[Any], FrozenSet[Any]] = {}
 def shared(values: Iterable[Any]) -> FrozenSet[Any]:
     """Return the values as one set shared by all processes with the same ones: jobs have many processes."""
     members = frozenset(values)
-    if len(members) > 32:  # values that ranks do not have in common
+    if len(members) > 32:  # such values are not shared between ranks
         return members
     if len(_SHARED) >= 8_000:
         _SHARED.clear()
@@ -68,7 +68,7 @@ class Note:
         self.source = source
         self.line = line
         self.last = max(line, last)
-        self._text = text[:_MAX_RAW]  # as in the log; most notes are never shown
+        self._text = text[:_MAX_RAW]  # the text as in the log; most notes are never shown
         self.count = count
         self.shows = shows
         self.is_cause = not shows or shows.startswith("cause")  # by itself the reason of a failure
@@ -163,7 +163,7 @@ class InternPool:
     """
 
     def __init__(self, edges: bool = True) -> None:
-        self.full = False  # a bound was reached: something was not kept
+        self.full = False  # whether a bound was reached and a fact was not kept
         self.alone = self.hosts = 0  # processes that are distinguished, hosts with further processes that are not
         self._steps: Dict[Tuple[int, Any, Any], Tuple[Dict[Any, Any], Dict[Any, Any]]] = {}
         self._made = self._comms = 0
@@ -364,7 +364,7 @@ class Source:
         self.lines = 0
         self.bytes = 0
         self.nccl_lines = 0
-        self.cut = False  # the last line has no end
+        self.cut = False  # whether the last line has no end
         self.events: Dict[str, Note] = {}
         self.spans: Dict[str, List[int]] = {}  # communicator with an id -> first and last line that mentions it
         self.watch: Dict[str, List[int]] = {}  # rank -> sequence numbers its watchdog gave up on; and rank in group

@@ -163,7 +163,7 @@ def _read_proc(item: List[Any], pool: List[Any]) -> Proc:
             src, dst, direction, dev, gdr, proxy, mask = text.split(" ")
             side = "" if direction == "-" else str(direction)
             connector = connector_text(Connector(side, int(conn), str(kind), str(net), int(dev), int(gdr), int(proxy)))
-            connector_of(connector)  # may hold anything
+            connector_of(connector)  # an untrusted text may hold anything
             connections[int(src), int(dst), connector] = int(mask, 16)
     proc.notes = {str(name): Note.from_list(note) for name, note in item[11].items()}
     proc.ranks = shared(_unranges(item[12]))

@@ -96,7 +96,7 @@ def row_of(form: Form, raw: bytes) -> Optional[Dict[str, Any]]:
     else:
         cells = _UNIT_BLANK.sub(b"", raw.replace(b"|", b" ")).split()
         if len(cells) > len(form.columns) and not any(number(cell) is not None for cell in cells[: -len(form.columns)]):
-            cells = cells[-len(form.columns) :]  # a host's name, or another tag
+            cells = cells[-len(form.columns) :]  # the first cell may be a host's name, or another tag
     if len(cells) != len(form.columns):
         return None
     values: Dict[str, float] = {}

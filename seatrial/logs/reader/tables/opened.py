@@ -49,7 +49,7 @@ class OpenTable:
         self.table: Optional[Dict[str, Any]] = None
         self.open_left: Optional[Tuple[int, bytes]] = None  # the left half of a torn row
         self._swapped = False  # whether in-place is on the left
-        self.full = False  # no more tables are kept
+        self.full = False  # whether no more tables are kept
         self._rows = 0
         self._known: Dict[bytes, Tuple[List[str], Dict[str, Any]]] = {}  # lines of rows that were read
         self._waited = 0  # lines since the left half
@@ -167,7 +167,7 @@ class OpenTable:
     def _close(self) -> None:
         self._abandon()
         if self._form is not None and self.table is not None and self.table["rows"]:
-            self.table["complete"] = True  # no bench of these prints an end
+            self.table["complete"] = True  # these benches print no end
         self._form, self._said = None, {}
         if (
             self.table is not None

@@ -167,7 +167,7 @@ class TableReader(OpenTable):
     def command(self, raw: bytes) -> None:
         """Record which test a command line starts, for tables that do not name it."""
         names = set(PERF.findall(raw))
-        if len(names) != 1:  # a script that names several
+        if len(names) != 1:  # a command line that names several tests
             return
         named = names.pop().decode("ascii")
         if self.table is None or self.table["rows"] or self.table["complete"]:
@@ -228,7 +228,7 @@ class TableReader(OpenTable):
             return True
         if self.table is None and not (len(right) in (4, 8) and all(is_numeric(item) for item in right)):
             return False
-        if len(right) == 2 * len(columns) and all(map(is_numeric, right)):  # from a header without its second half
+        if len(right) == 2 * len(columns) and all(map(is_numeric, right)):  # the header may lack its second half
             columns = columns * 2
         if len(right) >= len(columns) + _SIDE and all(map(is_numeric, right)):
             self._current(line)["unreadable"] += 1
@@ -242,7 +242,7 @@ class TableReader(OpenTable):
         if len(right) not in (len(columns), value_count(columns)) and not in_place_only:
             if len(right) < len(columns):
                 self._abandon()
-                self.open_left, self._waited = (line, text), 0  # the rest may follow
+                self.open_left, self._waited = (line, text), 0  # the right half may follow
                 return True
         odd = len(self._current(line)["odd"])
         row = self._append(line, size, count, kind, extra, right, columns, in_place_only)
