@@ -32,6 +32,6 @@ def sentence(each: RecordedAction) -> str:
 
 
 def in_one_line(actions: Mapping[str, RecordedAction]) -> str:
-    """Return the action word of each node; '' if there is none."""
+    """Return the action word of each node; '' without an action."""
     shown = [f"{plain(node)}: {plain(each['action'])}" for node, each in islice(actions.items(), NODES)]
     return ", ".join(shown) + (f" and {len(actions) - NODES} more" if len(actions) > NODES else "")

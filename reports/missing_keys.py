@@ -16,7 +16,7 @@ _check = cache(checker)
 
 
 def filled(hint: type, document: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return a document with every key of a TypedDict, and its first mismatch in one line ('' if there is none)."""
+    """Return a document with every key of a TypedDict, and its first mismatch in one line ('' without one)."""
     made = _filler(hint)(document)
     return made, _check(hint)(made)
 

@@ -230,7 +230,7 @@ class ScheduledRun:
     # ------------------------------------------------------------------------------------------------- the run
 
     def _lacking(self) -> str:
-        """Name the missing permissions without which a pass would open no node, before a trial runs in vain."""
+        """Name the missing permissions without which a pass would open no node, before a trial starts."""
         needed = new_node_rights(self.options.new_nodes)
         denied = [right.subject("") for right, answer in ask(self.kube, needed) if not answer.allowed]
         return f"not granted: {', '.join(denied)}" if denied else ""

@@ -67,8 +67,8 @@ class Fault:
     The log analyzer weighs a line of a fault by these fields:
 
     - ``stage``: the phase of the job in which it occurs: start (it prevents a process from starting; if NCCL has
-      come up and no program died, the line is another process's), store (printed before NCCL's first line, and retried in
-      another way), connect (to a peer) or running.
+      come up and no program died, the line is another process's), store (printed before NCCL's first line, and
+      retried in another way), connect (to a peer) or running.
     - ``blame``: own (a rank fails by itself, not because a peer ended), kernel (the same, reported by the kernel or a
       launcher for a process without a last message), peer (the end of another rank or NIC as seen from elsewhere), last
       (about a peer that is gone, or possibly recovered: any other cause comes first), warning (torch warns of it and

@@ -53,7 +53,7 @@ class Judgement:
         self.ended_badly = False  # whether the job failed and a fault explains how
         symptoms = any(name.startswith(("nccl.", "symptom ", UNHEADED)) for name in (*self.job.noted, *self.job.events))
         connections = "connected" in self.job.flags or self.job.facts["version"]
-        self.shows: dict[str, object] = {  # lines in the log by kind of evidence, empty if there is none
+        self.shows: dict[str, object] = {  # lines in the log by kind of evidence, empty without any
             "anything": True,
             "trouble": self.hang or self.crash or symptoms,
             "strange lines": symptoms or not UNEXPLAINED.isdisjoint((*self.job.noted, *self.job.events)),

@@ -31,7 +31,7 @@ class Crossing(NamedTuple):
 
     @property
     def transport(self) -> str:
-        """The transport that the network's name stands for."""
+        """The transport of the printed network."""
         return self.carrier.transport
 
 
