@@ -173,7 +173,7 @@ class _FirstRank:
         self._follower: Follower | None = None
 
     def follow(self, now: Seen) -> None:
-        """Start once its pod runs or has run; record when it is over."""
+        """Start once the pod runs or has run; record its end."""
         if self._follower is None and (rank := self._handle.first(now)) is not None:
             self.pod = rank.pod
             self._follower = self._handle.follow(self.pod, lambda: self._over, self._print)

@@ -47,7 +47,7 @@ KINDS = {
 }
 """Objects that are read from the cluster by KIND/NAME: group, version and resource."""
 _MOST_ANNOTATIONS = 10
-"""The most annotations of one kind that GitHub shows for a step (docs.github.com, workflow commands)."""
+"""Maximum number of annotations of one kind that GitHub shows for a step (docs.github.com, workflow commands)."""
 _TITLES = {True: "has", False: "FAILED", None: "not known"}
 
 

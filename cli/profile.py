@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 MOST_SHOWN = 50
-"""The most errors of one profile that lint prints."""
+"""Maximum number of errors of one profile that lint prints."""
 
 
 DETECT = ("seatrial profile detect --cluster sim:healthy", "seatrial profile detect --nodes pool=h100 > my.yaml")

@@ -34,7 +34,7 @@ TRAIN_S = 60
 """Seconds that the training steps of each node alone add to the first round (docs/fleet.md); 240 at most."""
 LARGEST = 10_000
 PAIR = 2
-"""The number of nodes whose pair was already tested together, so that no job over all of them follows."""
+"""The number of nodes that a single pair covers, so that no job over all nodes follows."""
 
 
 def parser() -> Parser:

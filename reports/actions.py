@@ -10,9 +10,9 @@ from .schema import RecordedAction
 
 TITLE = "What to do with each node"
 PARTS = 8
-"""The most parts of a node that a line names; the record has all."""
+"""Maximum number of parts of a node that a line names; the record has all."""
 NODES = 50
-"""The most nodes with one value that a line names."""
+"""Maximum number of nodes with one value that a line names."""
 
 
 def lines(actions: Mapping[str, RecordedAction]) -> list[str]:

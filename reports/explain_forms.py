@@ -153,13 +153,13 @@ def _below(below: Below) -> str:
 
 
 FEW = 3
-"""The most jobs that are reported in full; of more, a line or two for each kind, unless requested."""
+"""Maximum number of jobs that are reported in full; more get a line or two for each kind, unless requested."""
 MAX_KINDS = 9
 MAX_NAMES = 200
 MAX_ANNOTATIONS = 10
-"""The most annotations of each level that GitHub shows for one step (docs.github.com, workflow commands)."""
+"""Maximum number of annotations of each level that GitHub shows for one step (docs.github.com, workflow commands)."""
 LONGEST = 900_000
-"""The most characters; GitHub takes a step's summary of 1 MiB at most."""
+"""Maximum number of characters; GitHub takes a step's summary of 1 MiB at most."""
 
 RENDERERS: dict[str, Callable[..., str]] = {"text": to_text, "json": to_json, "markdown": to_markdown, "html": to_html}
 """Format name -> renderer(jobs, color=False)."""

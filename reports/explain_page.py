@@ -14,12 +14,12 @@ from .plain import plain
 from .template import render
 
 MAX_HOSTS = 96
-"""The most hosts in the matrix, those of late and dead ranks first; the JSON form has all."""
+"""Maximum number of hosts in the matrix, those of late and dead ranks first; the JSON form has all."""
 MAX_RANKS = 4096
 STATES = (("dead_ranks", "dead"), ("late_ranks", "late"), ("unknown_ranks", "unknown"), ("waiting_ranks", "waiting"))
 _FAST = frozenset(("ib", "roce", "efa", "cxi", "gib", "mnnvl"))
 LONGEST = 1200
-"""The most characters of one text from a log."""
+"""Maximum number of characters of one text from a log."""
 
 
 def to_html(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- a page has its own

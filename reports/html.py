@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 NODES_SHOWN = 200
-"""The most names of untried nodes; the record has all of them."""
+"""Maximum number of names of untried nodes; the record has all of them."""
 BAD_SHOWN, GOOD_SHOWN = 50, 10
-"""The most rows of bad and of good findings in one check's table; the record has all of them."""
+"""Maximum number of rows of bad and of good findings in one check's table; the record has all of them."""
 ENTRIES = 8
-"""The most failed checks in the table of contents."""
+"""Maximum number of failed checks in the table of contents."""
 TITLE = 90
-"""The most characters of the culprit in the title, which a browser's tab and a list of files truncate."""
+"""Maximum number of characters of the culprit in the title, which a browser's tab and a list of files truncate."""
 LONGEST_TEXT = 20_000
-"""The most characters of a user test's output."""
+"""Maximum number of characters of a user test's output."""
 
 
 class Section(NamedTuple):

@@ -16,9 +16,9 @@ from .summary import Summary, summarize
 from .training_page import STATES, amounts, figures, rows, slowest_first
 
 FINDINGS = 20
-"""The most rows for one check; the record has all of them."""
+"""Maximum number of rows for one check; the record has all of them."""
 LONGEST = 60_000
-"""The most characters; GitHub refuses an issue of more than 65,536."""
+"""Maximum number of characters; GitHub refuses an issue of more than 65,536."""
 
 
 def markdown(record: Record) -> str:

@@ -11,9 +11,9 @@ from .schema import Outcome
 from .template import render
 
 ROWS, FINDINGS = 200, 20
-"""The most nodes with a row of their own, and the most findings in one expanded row; the record has all of them."""
+"""Maximum number of nodes with a separate row, and of findings in one expanded row; the record has all."""
 NAMES = 2000
-"""The most names of nodes that share a row; the record has all of them."""
+"""Maximum number of names of nodes that share a row; the record has all of them."""
 FEW = 16
 """In a fleet of at most this many nodes each has its own row."""
 CLASSES = {False: "f", None: "u", True: "p"}  # classes in page.css: failed, not clear, passed
@@ -122,7 +122,7 @@ def _cells(
             state = CLASSES[finding.ok]
             named = nodes.intersection(_WORD.findall(finding.subject))
             if finding.ok is not True and not named:
-                named, state = nodes.intersection(_WORD.findall(finding.observed)), "u"  # named, not at fault
+                named, state = nodes.intersection(_WORD.findall(finding.observed)), "u"  # named only, not at fault
             if finding.ok is not True:
                 for kept in [of_node.setdefault(node, []) for node in named] if named else [together]:
                     kept.append((result, finding))

@@ -27,7 +27,7 @@ from .schema import Record, RecordedJob, Verdict, elements
 
 SWEEP_STATES = ("proven", "flaky", "suspect", "not tested", "at fault")
 MOST_SERIES = 1000
-"""The most series of one metric, so as not to overload a monitoring system; omitted series are counted."""
+"""Maximum number of series of one metric, so as not to overload a monitoring system; omitted series are counted."""
 LEAST_SIZE = 1 << 30
 """Bytes; smaller rows show latency, and are only in the report."""
 

@@ -39,7 +39,7 @@ SCHEMA = 1
 
 
 LARGEST = 200_000_000
-"""The most bytes; a record of a run over thousands of nodes is far smaller."""
+"""Maximum size in bytes; a record of a run over thousands of nodes is far smaller."""
 
 
 EXIT_CODES = {Verdict.GO: 0, Verdict.NO_GO: 1, Verdict.INCONCLUSIVE: 10}

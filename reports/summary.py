@@ -20,7 +20,7 @@ from .schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 from .sweep import figures
 
 OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 400, 300
-"""The most characters; the findings have the full text."""
+"""Maximum number of characters; the findings have the full text."""
 NODES_NAMED = 4
 PATHS, LOCKS = "storage.paths", "storage.locks"
 EPHEMERAL = (

@@ -30,7 +30,7 @@ MARKUP: dict[Outcome, dict[str, bool]] = {
 COLOUR = {Verdict.GO: {"green": True}, Verdict.NO_GO: {"red": True}, Verdict.INCONCLUSIVE: {"yellow": True}}
 TITLES = {"look": "look at"}
 FINDINGS_SHOWN = LISTED = 12
-"""The most rows of one check's table on the terminal."""
+"""Maximum number of rows of one check's table on the terminal."""
 REST = "report.json (--out)"
 """The report with everything that a terminal omits; the page is limited, too."""
 NO_PROFILE = (
@@ -43,11 +43,11 @@ EXPLAINED_BY: Mapping[str, str] = {"nccl.transport": "rdma", "nccl.fabric": "rdm
 """The family whose checks explain the failure of a higher one: the ports that NCCL did or did not find."""
 UNEVENTFUL = (Outcome.PASSED, Outcome.SKIPPED)
 SUBJECTS = 6
-"""The most subjects that one row names, if they are not numbered."""
+"""Maximum number of subjects that one row names, if they are not numbered."""
 NAMED = 4
-"""The most checks of one kind that a line names."""
+"""Maximum number of checks of one kind that a line names."""
 PARAGRAPH_LINES = 8
-"""The most lines of one text on the terminal, enough for every entry of the catalogue."""
+"""Maximum number of lines of one text on the terminal, enough for every entry of the catalogue."""
 
 
 def header(terminal: Any, run: Run) -> None:

@@ -10,7 +10,7 @@ from .template import render
 STATES = ("writing", "local", "flushing", "durable", "verified")
 """The states of a checkpoint in their order (docs/checkpoint.md)."""
 FEW_RANKS = 24
-"""The most GPUs that are shown at once; the others are folded."""
+"""Maximum number of GPUs that are shown at once; the others are collapsed."""
 MOST_RANKS, MOST_STEPS, MOST_ROWS = 256, 240, 64
 """The slowest GPUs, the last steps, the first nodes; report.json has the other GPUs and nodes."""
 WIDTH, HEIGHT = 700, 80

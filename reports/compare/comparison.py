@@ -42,7 +42,7 @@ from .swept import OF_ELEMENTS, sweep_rows, sweeps, turned
 
 WORSE, BETTER, APPEARED, VANISHED, UNCLEAR = "worse", "better", "appeared", "vanished", "unclear"
 RANK = list(Outcome)
-"""From good to bad; of several runs of a side the worst outcome of a check counts."""
+"""The outcomes from good to bad; the worst outcome of a check over several runs of a side counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,7 +109,7 @@ def _direct(use: Use, gdr: object) -> None:
 
 
 SHOWN = 8
-"""The most names in one sentence."""
+"""Maximum number of names in one sentence."""
 INSTALLED = "bom."
 """The prefix of checks of installed components: an upgrade changes those, and the table of versions shows it."""
 

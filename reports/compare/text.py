@@ -31,11 +31,11 @@ HEADLINE = {
 }
 ORDER = ("worse", "unclear", "better", "appeared", "vanished")
 SHOWN = 60
-"""The most rows of one table; JSON has all of them."""
+"""Maximum number of rows of one table; JSON has all of them."""
 NAMED = 12
-"""The most subjects that one row of equal subjects names."""
+"""Maximum number of subjects that one row of equal subjects names."""
 RUNS_SHOWN = 3
-"""The most runs of one side that are listed, each on a line."""
+"""Maximum number of runs of one side that are listed, each on a line."""
 
 
 def render(comparison: Comparison, style: str) -> str:
@@ -89,7 +89,7 @@ def _run(run: Mapping[str, str]) -> str:
 
 
 def _only_one_runs(comparison: Comparison, change: Change) -> bool:
-    """Return whether a check is of the trial alone or of the sweep alone, while the sides are one of each."""
+    """Return whether only the trial or only the sweep has a check, while the sides are one of each."""
     return change.area == "check" and "not run" in (change.before, change.after) and len(set(comparison.commands)) > 1
 
 

@@ -16,7 +16,7 @@ from ..schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 from ..summary import summarize
 
 FINDINGS, OBSERVED, REASON = 3, 160, 200
-"""The most findings of one check as evidence, and characters of each and of a reason; the record has all."""
+"""Maximum number of findings of one check as evidence, and characters of each and of a reason; the record has all."""
 
 
 class State(StrEnum):
@@ -35,7 +35,7 @@ class Requirement:
     title: str
     level: str = ""  # the list's own level: MUST, SHOULD
     checks: tuple[str, ...] = ()  # empty: no check covers it
-    not_shown: str = ""  # the part that no check covers: it is never met then, and checks can only disprove it
+    not_shown: str = ""  # the part that no check covers; such a requirement is never met, only disproven
 
     def __post_init__(self) -> None:
         """Raise the loader's error for an entry that is ambiguous or empty."""

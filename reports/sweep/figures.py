@@ -13,7 +13,7 @@ SHARE = " of the median"
 REST = "all others at "
 """A finding's text for the level of the others, as a share (checks/rules/sweep_texts.py); here it is in GB/s."""
 LEAVES = 8
-"""The most leaves that a terminal lists; the heatmap has all."""
+"""Maximum number of leaves that a terminal lists; the heatmap has all."""
 ALONE, INSIDE, ACROSS = "alone", "in a leaf", "across leaves"  # kinds of levels (jobs/pod/sweep/judgement.py)
 
 

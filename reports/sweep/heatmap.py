@@ -40,7 +40,7 @@ FAILED = ("slow", "very slow", "dead")
 _ORDER = ("pass", "flaky", "nothing", "unclear", "slow", "very slow", "dead")
 _FINAL = ("wrong sums", "wrong transport")
 CHARACTER = 6.3
-"""The most pixels of a character of a label."""
+"""Maximum width of a character of a label, in pixels."""
 
 
 def grade(test: TestRow, rules: RecordedRules) -> str:
@@ -108,11 +108,11 @@ def legend(sweep: RecordedSweep) -> Markup:
 
 
 MOST_ROWS = 100
-"""The most nodes with a row each, and the most groups of nodes in larger fleets."""
+"""Maximum number of nodes with a row each, and of groups of nodes in larger fleets."""
 GROUPS = 32
 """Groups of neighbours if no leaf is known."""
 OPENED = 24
-"""The most nodes that are expanded below a picture of leaves, worst first."""
+"""Maximum number of nodes that are expanded below a picture of leaves, worst first."""
 PARTNERS = 16
 STATES = ("at fault", "suspect", "not tested", "flaky", "proven")
 

@@ -16,7 +16,7 @@ from .heatmap import svg, text
 from .text import lines
 
 TABLE = 200
-"""The most rows of a table; the record has all of them."""
+"""Maximum number of rows of a table; the record has all of them."""
 WIDTH = 430
 BINS = 48
 

@@ -9,7 +9,7 @@ from ..schema import RecordedAccusation, RecordedSweep, elements
 from . import figures
 
 FINDINGS, NAMES = 20, 8
-"""The most lines and names that a terminal shows; the record has all of them."""
+"""Maximum number of lines and names that a terminal shows; the record has all of them."""
 
 
 def lines(sweep: RecordedSweep, *, findings: bool = True) -> Iterator[str]:

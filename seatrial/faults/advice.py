@@ -59,7 +59,7 @@ def explain(
             "layer": "",
             "failure": "unknown",
         }
-    form = None if own and fault_id in own else trial  # a user's text may have [[ for a shell
+    form = None if own and fault_id in own else trial  # a user's text may contain [[ of a shell
     entry = {key: str(getattr(fault, key)) for key in QUOTED} | {"look": fault.first_look()}
     if entry["confirm"].startswith("seatrial "):  # elsewhere NODE is the node that a log names
         entry["confirm"] = _with_nodes(entry["confirm"], other_nodes)

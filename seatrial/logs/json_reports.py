@@ -28,7 +28,7 @@ from .rows import mean
 MAX_REPORT = 16 * 1024 * 1024
 MAX_ROWS = 4096
 _TRIED = 16 * MAX_REPORT
-"""The most bytes that are decoded to find the end of a report: each possible last line is tried."""
+"""Maximum number of bytes that are decoded to find the end of a report: each possible last line is tried."""
 _WORDS, _LONGEST_WORD = (b'"start_time"', b'"numCycle"', b'"inPlace"', b"busBw,", b"busbw,", *dcgm.MARKS), 22
 _HEADS = (b"numCycle,", b"collective,")  # the beginning of a CSV file; one after a log has lines with a leading #
 _BEGINNINGS = (

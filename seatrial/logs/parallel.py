@@ -33,10 +33,10 @@ START = 16 << 20
 """Bytes after which workers are started. Separate digests are applied in several parts, as copied lists: three
 processes read logs of 20 MB no faster than one, and one of 75 MB in 0.6 of the time."""
 MOST = 4
-"""The most workers: their digests are applied here, at a third of the work, so that more would wait."""
+"""Maximum number of workers: their digests are applied here, at a third of the work, so that more would wait."""
 PATIENCE_S = 1.0
 """The longest wait for a worker, in seconds; a span takes 0.1. A later one has no core to itself, and is dismissed."""
-_SPAN = 8 << 20  # most bytes of the blocks in one span: applying each digest has a cost
+_SPAN = 8 << 20  # maximum number of bytes of the blocks in one span: applying each digest has a cost
 _SHARE = 4  # and at most this part of the bytes read so far, so that all end together
 _ROOM = _SPAN + (1 << 18)  # bytes of a span, or of its digest, in the memory that is shared with a worker
 _DEPTH = 2  # spans of a worker at a time, so that the next one waits when it ends one

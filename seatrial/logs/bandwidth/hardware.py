@@ -26,7 +26,7 @@ _GPUS = re.compile(r"(?:(?:(\d{1,5})x)?(\d{1,3})x)?([A-Za-z][\w .+-]{1,40})")
 MOST_RANKS = 4096
 """From this number of ranks on, two digits cannot distinguish them."""
 _DEVICES = 2
-"""The most ports of one NIC (NVIDIA ConnectX, user manuals)."""
+"""Maximum number of ports of one NIC (NVIDIA ConnectX, user manuals)."""
 _NICS = re.compile(r"(\d{1,3})x(\d{1,4}(?:\.\d+)?)")
 
 

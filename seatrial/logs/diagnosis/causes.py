@@ -116,7 +116,7 @@ def _of_job(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, s
 
 
 def _of_rest(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:
-    """Return (why, cause) of a line without the words of any variant."""
+    """Return (why, cause) of a line that matches no variant."""
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
         return "nccl.shm-name", None
     if (fault == "nccl.rendezvous" or fault in having("stage", "connect")) and (

@@ -74,7 +74,7 @@ DIAGNOSES: tuple[str, ...] = (
     "version-mismatch",
     "hang",
     "hang-late",  # a rank never entered the operation that others wait in
-    "hang-stalled",  # a rank queued the operation, and its GPU does not reach it
+    "hang-stalled",  # a rank queued the operation, but its GPU does not start it
     "hang-inside",  # all ranks have entered the operation
     "hang-dead",  # a process is gone or does not answer
     "hang-mismatch",  # another operation or size with the same sequence number

@@ -98,7 +98,7 @@ def _first_operation(judgement: Judgement) -> bool:
 
 
 def _no_row(judgement: Judgement) -> bool:
-    """Return whether a benchmark's ranks are connected, its table has begun, and no row of it was printed."""
+    """Return whether a benchmark's ranks are connected and its table has begun, but has no row yet."""
     begun = [table for table in judgement.tables if table["columns"]]
     return bool(begun) and "connected" in judgement.job.flags and not any(table["rows"] for table in judgement.tables)
 

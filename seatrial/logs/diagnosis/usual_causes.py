@@ -37,7 +37,11 @@ def with_usual_causes(causes: Sequence[Cause], judgement: Judgement, signs: Sign
     if not usual:
         return list(causes)
     slow = [cause for cause in causes[1:] if cause["fault"].startswith("nccl.bandwidth")]  # a low bandwidth ends no job
-    return [*(cause for cause in causes[1:] if cause not in slow), *usual, *slow]  # the first one only quotes the error
+    return [
+        *(cause for cause in causes[1:] if cause not in slow),
+        *usual,
+        *slow,
+    ]  # the first cause only quotes the error
 
 
 _GRAPH = frozenset(("nccl.crash", "nccl.internal", "nccl.ranks-differ", "nccl.topology-search"))  # a graph may end so

@@ -105,5 +105,5 @@ def _networks(connections: Iterable[Connection]) -> Set[Tuple[str, bool]]:
 
 
 def _without_its_end(line: Set[Tuple[str, bool]], known: Set[Tuple[str, bool]]) -> bool:
-    """Return whether a line shows a network without the GPUDirect that follows it in all known lines."""
+    """Return whether a line shows a network without GPUDirect although all known lines of it have it."""
     return any(not gdr and (net, False) not in known and (net, True) in known for net, gdr in line)

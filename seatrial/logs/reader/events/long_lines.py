@@ -12,11 +12,11 @@ from .messages import INFO, MAX_TEXT, WARN
 from .signals import MOST, matters, shows_event, shows_trouble
 from .trouble import without_samples
 
-MAX_LINE = 64 * 1024  # most bytes of a line that are kept
+MAX_LINE = 64 * 1024  # maximum number of bytes of a line that are kept
 _STEP, _OVERLAP = MOST - 512, 512
 _CONTEXT = 128  # bytes of a line's beginning: its level, or a model's prompt
 _QUOTED = 512
-_MOST_SIGNS = 4  # signs of one line
+_MOST_SIGNS = 4  # maximum signs of one line
 _BEFORE = 1024  # bytes before the first NCCL message that are searched with it
 _LINES = b"(not read: lines of NCCL that are joined with others)"
 

@@ -25,7 +25,7 @@ INFO, WARN = b"NCCL INFO ", b"NCCL WARN "
 MAX_TEXT = 8 * 1024  # bytes of a message; NCCL's own buffer is 1 KiB, 2 KiB for device lists
 _PLACE = re.compile(rb"^\s*[\w/.-]{1,120}\.(?:cc?|cu|cpp|h):\d+\s*$")  # source location before a warning without a head
 
-_effects_of_part = lru_cache(maxsize=256)(effects_of)  # beginnings of torn lines
+_effects_of_part = lru_cache(maxsize=256)(effects_of)  # cache for the beginnings of torn lines
 
 
 class Messages:

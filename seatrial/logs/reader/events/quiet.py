@@ -41,7 +41,7 @@ def is_quiet(shape: bytes) -> bool:
 # Every foreign line with content has one of these: significant words, and the types of rows.
 _WORDS = (*MATTERS, *TYPE_WORDS)
 GATE = Gate(_WORDS, (MATTER, AnyOf(TYPE_WORDS)), UNLESS)
-_NUMBERED = AnyOf(word.translate(DIGITS) for word in _WORDS if re.search(rb"\d", word))  # masked
+_NUMBERED = AnyOf(word.translate(DIGITS) for word in _WORDS if re.search(rb"\d", word))  # masked words
 
 
 _DOTS = re.compile(rb"\n" + MARK + rb"(?=\r?\n)")  # an indented line is an array, as a program prints it

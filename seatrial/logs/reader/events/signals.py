@@ -214,7 +214,7 @@ _SPEAKS = (
 _RAS_HEAD = b"(total)   per node  per process"  # heading in NCCL RAS's summary (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
 _MAX_WATCH = 65_536
-MOST = 2048  # most bytes of a line that are examined
+MOST = 2048  # maximum number of bytes of a line that are examined
 
 # The content that SignalReader.line takes from a line: symptoms (the first counts), names of events, as in _SIGNALS,
 # and these.

@@ -44,7 +44,7 @@ class Done(NamedTuple):
     escaped: bool
     signs: bool
     width: int  # width at which a terminal broke them; 0: none
-    bare: bool  # not even "NCCL INFO" remains before the messages
+    bare: bool  # whether the messages lack even "NCCL INFO"
 
 
 def found(first: bytes) -> Optional[Done]:

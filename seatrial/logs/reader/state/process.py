@@ -19,10 +19,10 @@ MAX_NOTES = 64
 MAX_ENV = 96
 MAX_ITEMS = 256
 
-_MAX_RAW = 640  # most bytes of a line that are kept for display
+_MAX_RAW = 640  # maximum number of bytes of a line that are kept for display
 _MAX_SHOWS = 100
 _MAX_STEPS = 8192
-_MAX_MADE = 300_000  # most shared dicts that are created
+_MAX_MADE = 300_000  # maximum number of shared dicts that are created
 _MAX_ALL_EDGES = 300_000
 _MAX_ALL_COMMS = 200_000  # bound for all processes
 MAX_COMMS = 1024  # bound for one process

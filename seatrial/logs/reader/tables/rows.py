@@ -44,7 +44,7 @@ SIDES = frozenset(("time", "cputime"))
 
 
 _COUNTED = ("size(", "count(")  # size(B), count(elems)
-_GROUPED = re.compile(rb"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?\Z")  # 1,048,576
+_GROUPED = re.compile(rb"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?\Z")  # such as 1,048,576
 _COMMA = re.compile(rb"-?\d+,\d+(?:e[+-]?\d+)?\Z")  # 69,55: the decimal comma of a locale or a spreadsheet
 _UNIT = re.compile(rb"(\d{1,12}(?:\.\d{1,6})?)([KMGT])(?:i?B)?\Z", re.IGNORECASE)
 _UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
@@ -105,7 +105,7 @@ def strip_tags(raw: bytes) -> bytes:
     if b"[" in raw[24:]:
         raw = _PIECE_TAG.sub(b" ", raw)
     raw = _LEFT_TAG.sub(b" ", _ANY_TAG.sub(b" ", raw), count=1)
-    for mark in (b";", b","):  # a row of a CSV file: the separator of its fields, and no decimal comma
+    for mark in (b";", b","):  # in a row of a CSV file the mark separates fields, and is no decimal comma
         if raw.count(mark) >= 6 and _SEPARATED.match(raw):
             return raw.replace(mark, b" ")
     return raw.replace(b"|", b" ").replace(b"`", b" ") if b"|" in raw or b"`" in raw else raw  # Markdown of a report
