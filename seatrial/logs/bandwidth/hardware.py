@@ -96,7 +96,7 @@ class Hardware:
         return self.algorithm if self.forced else "default"
 
     def __str__(self) -> str:
-        gpu = self.gpu or "GPUs that nothing names"
+        gpu = self.gpu or "unknown GPUs"
         return f"{self.nodes} x {self.gpus_per_node} {gpu}" if self.nodes and self.gpus_per_node else gpu
 
 

@@ -114,7 +114,7 @@ _PARTS = (
 def _below(job: JobDocument, table: Table) -> str:
     """Return a large distance of a table below its reference, as text, and possible causes in the log."""
     nearest = table["nearest"]
-    what = "this hardware gives" if nearest["kind"] == "published" else "such hardware is known to give"
+    what = "this hardware reaches" if nearest["kind"] == "published" else "such hardware is known to reach"
     part = round(1 / _ratio(nearest)) if _ratio(nearest) > 0.05 else 20
     named = dict(enumerate(_PARTS, 4)).get(part, "twentieth or less")
     much = f"a{'n' if named[0] == 'e' else ''} {named}"
@@ -201,13 +201,13 @@ def _above_the_hardware(job: JobDocument, table: Table, hardware: Hardware) -> s
         )
         if peak > limit * TOLERANCE:
             return (
-                f"{peak:g} GB/s of bus bandwidth, and {limit:.4g} is all that {wires:g} GB/s of network a host allow:"
+                f"{peak:g} GB/s of bus bandwidth exceeds {limit:.4g}, the limit of {wires:g} GB/s of network per host:"
                 " the measured operation did not move the data, so check the results (-c 1)"
             )
     names = tuple(job["gpus"])
     links = links_gbps(names) if not any(map(is_card, names)) else None
     if links and peak > (limit := intra_node_limit_gbps(links, gpus=nodes * per_node)) * TOLERANCE:
-        return f"{peak:g} GB/s of bus bandwidth, and {limit:.4g} is all that the links of {names[0]} allow"
+        return f"{peak:g} GB/s of bus bandwidth exceeds {limit:.4g}, the limit of the links of {names[0]}"
     return None
 
 

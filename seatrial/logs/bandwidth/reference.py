@@ -367,9 +367,9 @@ def _published(row: PublishedRow, of: str) -> str:
 
 
 def _named(hardware: Hardware) -> str:
-    over = FABRICS.get(hardware.fabric, "a fabric that nothing names")
+    over = FABRICS.get(hardware.fabric, "an unknown fabric")
     ring = " by Ring" if hardware.asked == "ring" else ""
-    return f"{hardware}, {over}, {hardware.collective or 'a collective that is not named'}{ring}"
+    return f"{hardware}, {over}, {hardware.collective or 'an unknown collective'}{ring}"
 
 
 def share(ratio: float) -> str:
