@@ -106,7 +106,7 @@ def test_a_late_rank_is_named_with_its_pod_node_and_last_words(lab, explain):
     assert place["pod"] in {pod["metadata"]["name"] for pod in pods}
     assert place["node"].startswith("gpu-node")
     assert place["gpu"] == "1"
-    assert place["last_words"].endswith("the last lines of rank 1")
+    assert place["last_words"].endswith("the last words of rank 1")
     commands = " ".join(cause["confirm"] for cause in job["causes"])
     assert f"kubectl exec -n default {place['pod']} -- py-spy dump --pid {place['pid']}" in commands
     assert f"kubectl describe node {place['node']}" in commands
