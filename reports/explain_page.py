@@ -52,7 +52,7 @@ def _ranks(job: Job, key: str) -> list[int]:
 
 
 def _hosts(job: Job, states: Mapping[int, str]) -> list[tuple[str, list[tuple[int, str]]]]:
-    """Return the ranks by host, the worst hosts first, each with its state; without hosts, those with a state."""
+    """Return the ranks of each host with their states, the worst hosts first; without hosts, ranks with a state."""
     rows = [(host["name"] or "host not shown", host["ranks"]) for host in job["hosts"]]
     shown = {rank for _, ranks in rows for rank in ranks}
     if rest := sorted(set(states) - shown):

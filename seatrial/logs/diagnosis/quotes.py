@@ -25,7 +25,7 @@ _MESSAGE = re.compile(
     r"|^\s*what\(\):\s+|^Last error:\s*|^# seatrial bench: "
     r"|^[\[(]?(?:\d{4}-\d\d-\d\d[ T]|[EFIW]\d{4} |ERROR \d\d-\d\d )[^\]]{0,200}?\.(?:cc|cpp|cu|go|h|py):\d{1,5}[\]:] "
 )
-_CUDA = re.compile(r"(?i)cuda (?:\w+ )?(?:error|failure)|ncclUnhandledCudaError|-> 1\b")  # the code: ncclResult_t
+_CUDA = re.compile(r"(?i)cuda (?:\w+ )?(?:error|failure)|ncclUnhandledCudaError|-> 1\b")  # code 1 of ncclResult_t
 _PEER = re.compile(r"(?:recv from|send to|remote peer) ([\w.:-]{2,253}<\d{1,5}>)")  # address of a closed socket
 _LONGEST = 160
 # Exit codes for a signal: launchers report its negative number (Python), or 128 plus it (a shell).

@@ -40,7 +40,7 @@ _SETTING = re.compile(
 )
 _COUNTED = re.compile(r"(?i)(?:tokens?(?:_ids?)?|barrier_key)$")
 _BEFORE = re.compile(r"[\w.-]*\Z")
-# Objects are named as in kubectl; the text after the colon is about them.
+# Names of objects as kubectl writes them; the text after the colon is about the object.
 _OF_A_KIND = re.compile(
     r"(?<![\w./-])(?:secret|configmap|pod|job|service|serviceaccount|node|namespace|resourcequota|persistentvolumeclaim"
     r"|webhook|policy|localqueue|clusterqueue|podgroup|lease)s?(?:\.[a-z.]{1,30})?/$"

@@ -167,7 +167,7 @@ class OpenTable:
     def _close(self) -> None:
         self._abandon()
         if self._form is not None and self.table is not None and self.table["rows"]:
-            self.table["complete"] = True  # these benches print no end
+            self.table["complete"] = True  # these benches print no line that ends a table
         self._form, self._said = None, {}
         if (
             self.table is not None
