@@ -278,9 +278,9 @@ def memory(limits):
     [
         ({"memory": "64Gi"}, "", "ERR_PROGRAM", "smaller batch"),
         ({"memory": "64Gi"}, "OOMKilling", "ERR_PROGRAM", "shards"),  # the kernel's word for any kill
-        ({"memory": "64Gi"}, "SystemOOM", "ERR_INFRA", "who else runs there"),
-        ({"nvidia.com/gpu": "8"}, "", "ERR_INFRA", "who else runs there"),  # no limit that it could have used up
-        ({}, "", "ERR_INFRA", "who else runs there"),
+        ({"memory": "64Gi"}, "SystemOOM", "ERR_INFRA", "the other pods"),
+        ({"nvidia.com/gpu": "8"}, "", "ERR_INFRA", "the other pods"),  # no limit that it could have used up
+        ({}, "", "ERR_INFRA", "the other pods"),
     ],
 )
 def test_who_ran_out_of_memory_says_whose_failure_it_is(limits, kind, blame, advice):
