@@ -1,8 +1,8 @@
-"""Verdicts while the API server misbehaves: per kind of API faults, how often they were right.
+"""The share of correct verdicts while the API server misbehaves, for each kind of API fault.
 
-Each seed rehearses one scenario under those API faults: healthy for even seeds, in turn a broken one for odd ones.
-`right`: the stated verdict and exactly the stated faults; `inconclusive`: exit code 10, which is honest; `wrong`:
-anything else. What was not right is printed with the command that repeats it.
+Each seed rehearses one scenario under those API faults: even seeds the healthy one, odd seeds the broken ones in turn.
+`right`: the expected verdict and exactly the expected faults; `inconclusive`: exit code 10, which is acceptable;
+`wrong`: any other result. Each result that is not right is printed with the command that repeats it.
 
 Usage: python benchmarks/api_faults.py [--kinds KIND ...] [--seeds N] [--first S] [--jobs N] [--minutes M] [--out FILE]
 """
@@ -31,24 +31,23 @@ BROKEN = (
     "quota-gpu",
     "image-missing",
 )
-"""Faults of NCCL, of pods while they run, and of components that refuse them: each shows in other objects of the
-API."""
+"""Faults of NCCL, of running pods, and of components that reject pods: each shows in other API objects."""
 
 
 def scenario_of(seed: int) -> str:
-    """The scenario that this seed rehearses."""
+    """Return the scenario that this seed rehearses."""
     return BROKEN[seed // 2 % len(BROKEN)] if seed % 2 else "healthy"
 
 
 def judge(each: Rehearsal) -> str:
-    """right, inconclusive or wrong."""
+    """Classify a result as right, inconclusive or wrong."""
     if each.recognised:
         return "right"
     return "inconclusive" if each.verdict == "inconclusive" and not each.trouble else "wrong"
 
 
 def main() -> int:
-    """Run all; 1 where a verdict was wrong."""
+    """Run all combinations; return 1 if a verdict was wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kinds", nargs="*", choices=list(KINDS), default=[name for name in KINDS if name != "calm"])
     parser.add_argument("--seeds", type=int, default=100)
@@ -58,7 +57,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="one JSON line for each run")
     options = parser.parse_args()
     plain = {each.name: each for each in rehearsals(parse(["healthy", *BROKEN]))}
-    # Seeds outside, kinds inside: an early end leaves as many of each kind.
+    # Seeds are the outer loop: an early end leaves the same number of runs for each kind.
     asked = [(kind, seed) for seed in range(options.first, options.first + options.seeds) for kind in options.kinds]
     sums = {kind: Counter() for kind in options.kinds}
     end = time.monotonic() + 60 * options.minutes

@@ -1,10 +1,11 @@
-"""API objects that break what reads them, or make something broken look good, are looked for: full size.
+"""A full-size fuzz test: API objects that crash their readers, or make a broken cluster pass.
 
     python benchmarks/api_fuzz.py [OBJECTS] [SEED]
 
-A hundred thousand mutated objects by default (tests/jobs/apifuzz.py): of the lab, through the client, inventory and the
-judgements of a preflight, and of recordings of a real cluster, past the client, through facts and diagnosis. Prints the
-seed, results, seconds and the peak memory; exit code 1 with the seeds of what went wrong.
+The default is a hundred thousand mutated objects (tests/jobs/apifuzz.py). Objects of the lab pass through the client,
+the inventory and the judgements of a preflight. Objects from recordings of a real cluster bypass the client and pass
+through facts and diagnosis. Prints the seed, results, seconds and the peak memory; exit code 1, with the seeds, if any
+object failed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tests.jobs.apifuzz import campaign, lab_objects  # noqa: E402 -- after the 
 
 
 def main(arguments: list[str]) -> int:
-    """Try them; 0 where nothing went wrong."""
+    """Try the objects; return 0 if none failed."""
     count = int(arguments[0]) if arguments else 100_000
     seed = int(arguments[1]) if len(arguments) > 1 else 20261122
     print(f"seed {seed}, {count} mutated objects")

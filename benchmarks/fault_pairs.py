@@ -1,12 +1,12 @@
 """Random pairs of faults on one fleet of eight nodes.
 
-The run is never go, and both are reported where both can be known.
+No run may end with go, and both faults are reported if both can be determined.
 
     python benchmarks/fault_pairs.py --pairs 200 --seed 1 [--kind preflight|trial|mixed|all] [--jobs 2]
 
-Each fault is one that a shipped scenario puts on one node; its world is moved to a node of its own. Faults that
-preflight finds leave seven nodes for the trial. What only the trial shows may be hidden by a fault that ends its job
-early: those lines say "one" with the missing one, and are read by a person.
+Each fault is one that a shipped scenario puts on one node, moved to a separate node. Faults that preflight finds leave
+seven nodes for the trial. A fault that ends the trial's job early may hide one that only the trial shows: those lines
+say "one" and name the missing fault, for manual review.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 NODES = 8
 SHIPPED = "gpu-node-1"
-"""The node that the shipped scenarios break."""
+"""The node that is broken in the shipped scenarios."""
 PREFLIGHT = {
     "node-not-ready",
     "gpu-missing",
@@ -39,11 +39,11 @@ PREFLIGHT = {
     "rdma-plugin-down",
 }
 SPARE = {"node-cordoned", "node-tainted", "unschedulable", "mig-single", "time-slicing"}
-"""No faults where other nodes have room enough, as on a fleet."""
+"""Faults that do not count if enough other nodes are free, as in a fleet."""
 
 
 def single_node_faults() -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
-    """Return scenario -> (its world, its faults), of those that break one node of the default platform and no more."""
+    """Return scenario -> (its world, its faults) for scenarios that break exactly one node of the default platform."""
     found = {}
     for path in sorted((ROOT / "lab/scenarios").glob("*.yaml")):
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -67,7 +67,7 @@ def moved(world: Any, node: str) -> Any:
 
 
 def merged(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
-    """Return both worlds in one."""
+    """Merge both worlds."""
     both = dict(one)
     for key, value in two.items():
         both[key] = merged(both[key], value) if isinstance(value, dict) and isinstance(both.get(key), dict) else value
@@ -75,7 +75,7 @@ def merged(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(name: str, world: dict[str, Any], command: str, trial_nodes: int) -> tuple[str, set[tuple[str, str]]]:
-    """Play the world; return the verdict and every (subject, fault) that was reported."""
+    """Run the world; return the verdict and every (subject, fault) that was reported."""
     with tempfile.TemporaryDirectory(prefix="fault-pairs-") as place:
         folder = Path(place)
         scenario = {
@@ -100,12 +100,12 @@ def run(name: str, world: dict[str, Any], command: str, trial_nodes: int) -> tup
 
 
 def found(told: set[tuple[str, str]], node: str, faults: tuple[str, ...]) -> bool:
-    """Whether one of the faults was reported for this node, or of the whole job by a fault that names no node."""
+    """Return whether a fault was reported for this node, or for the whole job if the fault names no node."""
     return any(fault in faults and (node in subject.split() or "gpu-node-" not in subject) for subject, fault in told)
 
 
 def main() -> int:
-    """Try the pairs; the exit code is 1 where a pair was go, or one of both was not reported."""
+    """Try the pairs; return 1 if a run ended with go, or a fault of a pair was not reported."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
@@ -128,7 +128,7 @@ def main() -> int:
         one, two = ((moved(faults[name][0], node), faults[name][1]) for name, node in zip(pair, nodes, strict=True))
         stages = [name in PREFLIGHT for name in pair]
         command = "preflight" if all(stages) else "accept"
-        # A node that is unfit leaves seven for the trial.
+        # An unfit node leaves seven for the trial.
         verdict, told = run(f"pair-{number}", merged(one[0], two[0]), command, NODES - any(stages))
         missing = [
             name for name, node, each in zip(pair, nodes, (one, two), strict=True) if not found(told, node, each[1])

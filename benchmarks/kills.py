@@ -1,11 +1,11 @@
-"""Kills runs at random moments: all of theirs must be gone after cleanup or the next run, and its verdict right.
+"""Kills runs at random moments: cleanup or the next run must delete their objects, and give the right verdict.
 
 Each round starts a trial on the embedded cluster and sends SIGKILL, SIGTERM, SIGINT or SIGQUIT to its runner, or to the
-processes of one of its pods, at a random moment. Then: a runner that could clean up left nothing and says 2 in record
-and exit code equally, unless it had ended before; what SIGKILL left is gone after `cleanup` or after the next run,
-which is go; what others own in the namespace is as it was. In a share of the rounds a second trial, the neighbour, runs
-in the same namespace meanwhile: it is go at its first attempt, and nothing of it is deleted while it lives. Ends with
-exit code 1 if any round did not.
+processes of one of its pods, at a random moment. Then three things must hold. A runner that could clean up left
+nothing, with 2 in both record and exit code unless it had already ended. The objects that SIGKILL left are gone after
+`cleanup` or after the next run, which is go. Objects of other owners in the namespace are unchanged. In a share of the
+rounds a second trial, the neighbour, runs in the same namespace. It is go at its first attempt, and none of its objects
+is deleted while it runs. Exit code 1 if a round fails.
 
 Usage: python benchmarks/kills.py [--kills N] [--seed S] [--minutes M] [--neighbours SHARE]
 """
@@ -42,7 +42,7 @@ WORLD = {
     "outcome": "go",
     "world": {"nodes": 4, "operators": ["mpi", "training", "trainer"]},
 }
-IMAGE = "registry.example.com/training/pytorch-mpi:25.08"  # NVIDIA's of PyTorch has no sshd
+IMAGE = "registry.example.com/training/pytorch-mpi:25.08"  # NVIDIA's PyTorch image has no sshd
 PROFILE = {"extends": "h100-ib", "name": "kills", "pod": {"image": IMAGE}, "deadlines": {"lease_s": 8}}
 OURS = "app.kubernetes.io/managed-by=seatrial"
 HERE = "namespaces/default"
@@ -58,7 +58,7 @@ LIMIT_S = 600
 
 
 def foreign():
-    """Objects of another user: similar in name, in one label, or in nothing."""
+    """Return objects of another user: with a similar name, with one common label, or with nothing in common."""
     meta = {"namespace": "default"}
     lookalike = {"app.kubernetes.io/name": "seatrial", "app.kubernetes.io/instance": "r1"}
     labelled = {"app.kubernetes.io/managed-by": "seatrial"}
@@ -87,7 +87,7 @@ def foreign():
 
 
 class Lab:
-    """A served cluster, and what is in it."""
+    """A served cluster and its objects."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -113,12 +113,12 @@ class Lab:
         for path, body in foreign():
             self.kube.create(path, body)
             self.strangers[f"{path}/{body['metadata']['name']}"] = ""
-        while not self.kube.get(f"{JOBS}/training").get("status"):  # its controller writes that it is suspended
+        while not self.kube.get(f"{JOBS}/training").get("status"):  # the Job controller writes the suspended status
             time.sleep(0.1)
         self.strangers = self.touched()
 
     def touched(self):
-        """The uid and version of everything that belongs to others."""
+        """Return the uid and version of every object of other owners."""
         found = {}
         for path in self.strangers:
             meta = self.kube.get(path)["metadata"]
@@ -126,21 +126,21 @@ class Lab:
         return found
 
     def left(self, run=""):
-        """Everything of ours, or of one run, by kind and name."""
+        """Return every object of ours, or of one run, by kind and name."""
         selector = OURS + (f",app.kubernetes.io/instance={run}" if run else "")
         items = ((path, item) for path in KINDS for item in self.kube.list(path, labelSelector=selector)[0])
         names = (f"{path.rpartition('/')[2]}/{item['metadata']['name']}" for path, item in items)
         return sorted(name for name in names if "/seatrial-" in name)
 
     def gone(self, within_s=60.0, run=""):
-        """What is left when the garbage collector had its time."""
+        """Return the objects that are left after the garbage collector had time to run."""
         end = time.monotonic() + within_s
         while (left := self.left(run)) and time.monotonic() < end:
             time.sleep(0.2)
         return left
 
     def accept(self, out, launcher, run_id=""):
-        """Start a trial; what it prints goes to a file next to `out`."""
+        """Start a trial; its output goes to a file next to `out`."""
         command = [
             sys.executable,
             "-m",
@@ -163,7 +163,7 @@ class Lab:
             )
 
     def pods(self, run):
-        """The processes of a trial's pods, by pod."""
+        """Return the processes of a trial's pods, by pod."""
         found = collections.defaultdict(list)
         for place in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
@@ -174,7 +174,7 @@ class Lab:
         return found
 
     def owns(self, pid):
-        """Whether a process descends from this cluster, and not from another one on this machine."""
+        """Return whether a process descends from this cluster, not from another one on this machine."""
         for _ in range(30):
             if pid == self.process.pid:
                 return True
@@ -185,33 +185,33 @@ class Lab:
 
 
 class Neighbour:
-    """A trial next to the one that is struck, which must not be touched."""
+    """A trial next to the one that is killed; it must not be affected."""
 
     def __init__(self, lab, launcher):
         self.lab, self.out, self.run = lab, lab.folder / "neighbour", new_run_id()
         self.process = lab.accept(self.out, launcher, self.run)
-        self.seen, self.lost, self.looks = set(), set(), 0  # what it has, what vanished, how often that was looked at
+        self.seen, self.lost, self.looks = set(), set(), 0  # objects seen, objects lost, and number of looks
         self.watch = threading.Thread(target=self.keep_looking)
         self.watch.start()
 
     def keep_looking(self):
-        """While it runs: what belongs to a Job that is neither over nor being deleted must not vanish."""
+        """Check while it runs that no object of a Job vanishes unless the Job has ended or is being deleted."""
         while self.process.poll() is None:
             owned = {(path, meta["uid"]) for path, meta, _ in self.has((SERVICES, CONFIGMAPS))}
-            if any(not over(meta, status) for _, meta, status in self.has((JOBS, *OPERATORS))):  # asked later
+            if any(not over(meta, status) for _, meta, status in self.has((JOBS, *OPERATORS))):  # read afterwards
                 self.lost |= {path for path, _ in self.seen - owned}
                 self.seen |= owned
                 self.looks += 1
             time.sleep(0.3)
 
     def has(self, kinds):
-        """Its objects of these kinds: path, metadata, status."""
+        """Yield its objects of these kinds: path, metadata, status."""
         for path in kinds:
             for item in self.lab.kube.list(path, labelSelector=f"{OURS},app.kubernetes.io/instance={self.run}")[0]:
                 yield path, item["metadata"], item.get("status") or {}
 
     def ended(self):
-        """What is wrong with how it ended."""
+        """Yield the errors of its end."""
         code, record = self.process.wait(LIMIT_S), record_of(self.out)
         self.watch.join()
         if code or record is None or record["verdict"] != "go":
@@ -223,19 +223,19 @@ class Neighbour:
 
 
 def over(meta, status):
-    """Whether what launches pods has ended, or is being deleted."""
+    """Return whether the object that launches pods has ended or is being deleted."""
     ends = {"Complete", "Failed", "Succeeded", "FailureTarget", "SuccessCriteriaMet"}
     told = {each.get("type") for each in status.get("conditions") or [] if each.get("status") == "True"}
     return bool(told & ends or "deletionTimestamp" in meta)
 
 
 def said_by(out):
-    """The file that holds what a run printed."""
+    """Return the file with the output of a run."""
     return out.with_name(f"{out.name}.said")
 
 
 def record_of(out):
-    """The record of a run, if it left one."""
+    """Return the record of a run; None if it left none."""
     try:
         return json.loads((out / "report.json").read_text())
     except OSError:
@@ -243,12 +243,12 @@ def record_of(out):
 
 
 def ended(out, code):
-    """What is wrong with how a run ended that was asked to end: record, exit code and terminal must agree."""
+    """Yield the errors after a run was interrupted: record, exit code and terminal must agree."""
     record, said = record_of(out), said_by(out).read_text()
     if "!!!" in said or "Traceback" in said:
         yield f"printed {said[-400:]!r}"
     if record is None:
-        if code != 2 and code >= 0:  # a negative one: Python had not begun
+        if code != 2 and code >= 0:  # negative: Python had not started
             yield f"no record, exit code {code}"
         return
     if record["exit_code"] != code or f"exit code {code}" not in said:
@@ -261,7 +261,7 @@ def ended(out, code):
 
 
 def strike(lab, dice, process, lasts, run):
-    """Wait for a random moment, send a signal to the runner or to a pod; what was hit, with which, and when."""
+    """Wait for a random moment and signal the runner or a pod; return the target, the signal and the moment."""
     moment, number, target = dice.uniform(0, 1.1 * lasts), dice.choice(SIGNALS), dice.choice(("runner",) * 3 + ("pod",))
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(moment)
@@ -280,7 +280,7 @@ def strike(lab, dice, process, lasts, run):
 
 
 def swept(lab, counts, neighbour):
-    """What `cleanup` does wrong."""
+    """Run `cleanup` and yield its errors."""
     command = [sys.executable, "-m", "checks", "cleanup", "--kubeconfig", lab.config]
     told = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=LIMIT_S, check=False)
     kept = [line for line in told.stdout.splitlines() if line.startswith("kept")]
@@ -291,7 +291,7 @@ def swept(lab, counts, neighbour):
 
 
 def followed(lab, counts, launcher, left):
-    """What is wrong with the run that follows: it must delete what a dead one left, say so, and be go."""
+    """Yield the errors of the next run: it must delete what a killed run left, report that, and be go."""
     following = lab.accept(lab.folder / "next", launcher).wait(LIMIT_S)
     record = record_of(lab.folder / "next")
     counts["next run"] += 1
@@ -303,7 +303,7 @@ def followed(lab, counts, launcher, left):
 
 
 def one_round(lab, dice, lasts, counts, share):
-    """One kill; yields what went wrong."""
+    """Run one round with one kill; yield its errors."""
     out, launcher, run = lab.folder / "out", dice.choice(LAUNCHERS), new_run_id()
     neighbour = Neighbour(lab, dice.choice(LAUNCHERS)) if dice.random() < share else None
     if neighbour:
@@ -341,7 +341,7 @@ def one_round(lab, dice, lasts, counts, share):
 
 
 def main():
-    """Run the campaign and print what it found."""
+    """Run the campaign and print its results."""
     options = argparse.ArgumentParser()
     options.add_argument("--kills", type=int, default=500)
     options.add_argument("--seed", type=int, default=random.randrange(10**6))

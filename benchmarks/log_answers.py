@@ -1,10 +1,10 @@
-"""What `explain` answers to every log of some folders, to compare before a change and after it.
+"""The answers of `explain` to every log in some folders, for a comparison before and after a change.
 
     python benchmarks/log_answers.py FOLDER... > before.json
     python benchmarks/log_answers.py --compare before.json after.json
 
-Of each log the exit code, the verdicts, the faults and the sentence are kept, and a hash of the whole answer. The
-comparison names every log with a difference in the first four, and counts those with one elsewhere (advice).
+The exit code, verdicts, faults and sentence of each log are kept, and a hash of the whole answer. The comparison names
+every log with a difference in the first four, and counts those that differ elsewhere (advice).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENDINGS = (".log", ".txt", ".out")
 
 
 def answer(log: Path) -> dict[str, Any]:
-    """Return what is said of one log."""
+    """Return the answer to one log."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
         try:
@@ -44,7 +44,7 @@ def answer(log: Path) -> dict[str, Any]:
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Print every log that is judged otherwise, and how many are reported otherwise."""
+    """Print every log with a different judgement, and how many differ in other parts of the answer."""
     judged = [name for name in before.keys() & after.keys() if _judged(before[name]) != _judged(after[name])]
     for name in sorted(judged):
         print(name, f"  - {_judged(before[name])}", f"  + {_judged(after[name])}", sep="\n")

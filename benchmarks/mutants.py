@@ -3,16 +3,16 @@
     pip install coverage
     python benchmarks/mutants.py [--count 300] [--seed 1] [--cases 4] [--seconds 60] [--lines FILE] [--only 4,17]
 
-Each mutant is one change within a function of the rooms below, or of a number at the top of a module: a condition
-negated or left without one of its parts, `and` for `or`, `<` for `<=`, another number, nothing returned, the body of an
-`if` or one call left out. The code is replaced in memory, in a process forked from one that has collected the tests,
-and those that ran its line are run until one fails, files with the shortest of them first, then their other cases. No
-file is changed; what a test starts as a process of its own runs the code as it is.
+Each mutant is one change in a function of the packages below, or of a number at the top of a module. The changes: a
+condition negated or without one of its parts, `and` for `or`, `<` for `<=`, another number, no return value, the body
+of an `if` or one call left out. The code is replaced in memory, in a process forked from one that has collected the
+tests. The tests that ran its line are run until one fails: files with the shortest tests first, then their other cases.
+No file is changed; a separate process that a test starts runs the original code.
 
 One pass with coverage over some cases of each test shows which test runs which line; `--lines` keeps it in a file for
 the next call. A survivor, or one on a line that no test ran ("unseen"), is printed with its number, its place and the
-two forms of its statement; `--only` tries some numbers once more, of the same seed, count and sources. `--seconds`
-limits the tests of one mutant by the time that they took in that pass. Exit code 1 where one survived.
+two forms of its statement. `--only` repeats some numbers, with the same seed, count and sources. `--seconds` limits the
+tests of one mutant by the time that they took in that pass. Exit code 1 if a mutant survived.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ROOMS = ("checks/rules", "seatrial/logs", "jobs/diagnosis", "jobs/pod/sweep", "r
 TESTS = ("checks", "hang", "jobs", "logs", "pod", "reports")
 FORK = multiprocessing.get_context("fork")
 SAID = os.dup(1)
-"""Standard output, which pytest and the tests do not get."""
+"""Standard output, which is hidden from pytest and the tests."""
 
 OPPOSITES = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -62,12 +62,12 @@ class Mutant(NamedTuple):
 
 
 def say(text: str) -> None:
-    """Print to the standard output that this program was started with."""
+    """Print to the original standard output of this program."""
     os.write(SAID, f"{text}\n".encode())
 
 
 def changes(node: ast.AST) -> list[ast.AST]:
-    """Return what this node may be changed into; fields that are statements are replaced by copies."""
+    """Return the possible changes of this node; fields that are statements are replaced by copies."""
     found: list[ast.AST] = []
 
     def changed(**fields: Any) -> None:
@@ -102,7 +102,7 @@ def changes(node: ast.AST) -> list[ast.AST]:
 
 
 def mutants_of(path: Path) -> list[tuple[Path, int, int]]:
-    """Return (path, node, change) of each: the node by its place in a walk of the tree."""
+    """Return (path, node, change) of each mutant; the node is an index in a walk of the tree."""
     tree = ast.parse(path.read_bytes())
     inside = {
         id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for part in f.body for n in ast.walk(part)
@@ -118,7 +118,7 @@ def mutants_of(path: Path) -> list[tuple[Path, int, int]]:
 
 
 def mutant(path: Path, at: int, number: int) -> Mutant:
-    """Make one of them."""
+    """Create one mutant."""
     tree = ast.parse(path.read_bytes())
     old = list(ast.walk(tree))[at]
     parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
@@ -147,7 +147,7 @@ def codes_of(code: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
 
 
 class Run:
-    """A pytest plugin: in place of the tests, it runs them all once for their lines, then some for each mutant."""
+    """A pytest plugin that runs all tests once to record their lines, then some tests for each mutant."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -157,7 +157,7 @@ class Run:
         self.survived = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note how long a test took, and the first that failed."""
+        """Record how long a test took, and the first failed test."""
         self.seconds[report.nodeid] += report.duration
         self.failed = self.failed or (report.nodeid if report.failed else "")
 
@@ -240,7 +240,7 @@ class Run:
             say(f"{room:20} " + ", ".join(f"{ends[end]} {end}" for end in sorted(ends)))
 
     def _begins(self, one: Mutant) -> list[int]:
-        """Return the lines with tests that run a mutant: of a number at the top of a module, where its name is used."""
+        """Return the tested lines that run a mutant; for a number at the top of a module, those that use its name."""
         if one.statement in one.tree.body:
             targets = getattr(one.statement, "targets", None) or [one.statement.target]
             names = {target.id for target in targets if isinstance(target, ast.Name)}
@@ -248,7 +248,7 @@ class Run:
         return [one.statement.lineno, one.line]
 
     def _chosen(self, names: set[str], cases: dict[str, list[pytest.Item]], told: dict[str, Any]) -> list[pytest.Item]:
-        """Return the tests to run, for so many seconds: what ran the line, quick files first, then its other cases."""
+        """Return the tests to run, up to so many seconds: those that ran the line, quick files first."""
         usual = {name.partition("[")[0]: seconds for name, seconds in told["tests"].items()}
         items = [item for test in sorted({name.partition("[")[0] for name in names}) for item in cases.get(test, ())]
         took = {item: told["tests"].get(item.nodeid, usual[item.nodeid.partition("[")[0]]) for item in items}
@@ -265,7 +265,7 @@ class Run:
         return chosen
 
     def _try(self, session: pytest.Session, one: Mutant, items: list[pytest.Item]) -> str:
-        """Run tests on a mutant in a process of its own; say how it ended."""
+        """Run tests on a mutant in a separate process; return how it ended."""
         if not items:
             return "unseen"
 
@@ -280,7 +280,7 @@ class Run:
         return _in_a_fork(tried, 60 + 10 * self.options.seconds) or "killed by the time limit"
 
     def _replace(self, one: Mutant) -> bool:
-        """Put a mutant in the place of the code that was imported; say whether something was replaced."""
+        """Replace the imported code by a mutant; return whether anything was replaced."""
         if one.statement in one.tree.body:
             return _replace_value(one)
         was = codes_of(compile(one.path.read_bytes(), str(one.path), "exec"))
@@ -304,7 +304,7 @@ def _cases(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:
 
 
 def _replace_value(one: Mutant) -> bool:
-    """Assign a value at the top of a module anew, there and wherever it was imported."""
+    """Assign a new value to a name at the top of a module, in the module and wherever it was imported."""
     module = next((each for each in list(sys.modules.values()) if getattr(each, "__file__", "") == str(one.path)), None)
     if module is None:
         return False
@@ -327,11 +327,11 @@ def _pytest_main(session: pytest.Session) -> None:
 
 
 def _in_a_fork(work: Callable[[], Any], limit: float) -> Any:
-    """Return what `work` returns in a forked process; None where that ends otherwise or takes longer than `limit`."""
+    """Return the result of `work` in a forked process; None if that ends otherwise or takes longer than `limit`."""
     ours, theirs = FORK.Pipe(duplex=False)
 
     def run() -> None:
-        os.setsid()  # what tests start is ended with it
+        os.setsid()  # child processes of tests end with it
         theirs.send(work())
 
     child = FORK.Process(target=run)
@@ -351,7 +351,7 @@ def _ended(child: multiprocessing.Process, answer: Any) -> Any:
 
 
 def main() -> int:
-    """Try them; 1 where one survived."""
+    """Try the mutants; return 1 if one survived."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,14 +1,15 @@
-"""Logs that break the analyzer, slow it down or fill its memory are looked for: full size.
+"""A full-size fuzz test: logs that crash the analyzer, slow it down or fill its memory.
 
     python benchmarks/nccl_fuzz.py [MILLIONS_OF_LINES] [SEED]
 
-First damaged logs: lines of every shape that the tests make, cut, doubled, glued, with bytes and numbers changed, ten
-million of them by default; every million ends in a document in all its forms. Then inputs that are no logs, one
-gigabyte each: a single line, zeros, blanks, carriage returns, heads without end, new processes on every line, a gzip
+First damaged logs, by default ten million lines of every shape that the tests create: cut, doubled, concatenated, with
+bytes and numbers changed. After every million a document is rendered in all its forms. Then inputs that are not logs,
+one gigabyte each: a single line, zeros, blanks, carriage returns, endless heads, new processes on every line, a gzip
 bomb. Prints seconds, the peak memory of the process so far, and the answer; any exception but NcclLogError ends it.
 
-Seed 7, two shared cores under load, Python 3.11: every gigabyte but the last ("strangers") and six million damaged
-lines without an exception; 76 MB of memory after the former, 172 MB after the latter, 162 of it after the first.
+Seed 7, two shared cores under load, Python 3.11: no exception in every gigabyte but the last ("strangers") and in six
+million damaged lines. The peak memory was 76 MB after the former and 172 MB after the latter, 162 MB of it after the
+first million.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ GIGABYTE = 1_000_000_000
 
 
 def damaged(lines: int, rng: random.Random) -> Iterator[bytes]:
-    """Yield so many lines, in blocks, with about two things wrong in three of them."""
+    """Yield so many lines, in blocks, with about two changes in three of them."""
     logs = [
         interleaved(maker.processes(), 1) + "".join(line + "\n" for line in table_of(maker)).encode()
         for maker in MAKERS
@@ -88,13 +89,13 @@ def damaged(lines: int, rng: random.Random) -> Iterator[bytes]:
 
 
 def repeated(piece: bytes) -> Callable[[], Iterator[bytes]]:
-    """Return what yields a gigabyte of one piece."""
+    """Return a generator of a gigabyte that repeats one piece."""
     block = piece * max(1, (1 << 17) // len(piece))
     return lambda: (block for _ in range(GIGABYTE // len(block)))
 
 
 def strangers() -> Iterator[bytes]:
-    """Yield a gigabyte in which every line is another process on another host, with settings and edges of its own."""
+    """Yield a gigabyte with a new process and host on every line, each with different settings and edges."""
     made = number = 0
     while made < GIGABYTE:
         out = []
@@ -126,12 +127,12 @@ def bomb(folder: str) -> str:
 
 
 def peak_mb() -> int:
-    """Return the most memory that this process has had."""
+    """Return the peak memory of this process."""
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
 
 
 def answer(name: str, sources: Callable[[], object]) -> None:
-    """Read, conclude, render, and print what it cost and what it said."""
+    """Read, conclude and render; print the cost and the answer."""
     began = time.perf_counter()
     try:
         jobs = conclude(read(sources()))  # type: ignore[arg-type]

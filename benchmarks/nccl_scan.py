@@ -3,14 +3,14 @@
     python benchmarks/nccl_scan.py [MEGABYTES] [KIND...]
     AGAINST=../before python benchmarks/nccl_scan.py
 
-Makes large logs out of recorded ones, in which nearly every line is unlike all others as a real job's are, judges each
-in a process of its own, in turns with grep, with a plain read of the file's lines in Python, and with another version
-where AGAINST names its folder. Prints medians of processor time, and what they are in MB/s and in that of
-``grep -cE 'via NET/'``, which only counts lines; the verdict reads transports, faults and tables.
+Makes large logs from recorded ones; as in a real job's log, nearly every line is unique. Judges each log in a separate
+process, alternating with grep, with a plain read of the file's lines in Python, and with another version if AGAINST
+names its folder. Prints medians of processor time, in MB/s and as multiples of ``grep -cE 'via NET/'``, which only
+counts lines; the verdict reads transports, faults and tables.
 
-Real logs of two hosts made into jobs of 4,096 to 6,400 ranks, on one core in turns under a load of 5 to 12 (the best of
-five, MB/s); before: an event for each head, a pattern for each line of a communicator, a pattern of all words that
-symptoms need:
+Real logs of two hosts, multiplied to jobs of 4,096 to 6,400 ranks, on one core, alternating, at a load average of 5 to
+12 (the best of five, MB/s). Before: an event for each head, a pattern for each line of a communicator, a pattern of all
+words that symptoms need:
 
     EFA, 16 channels for each edge     75 MB    86.5    before 76.2
     InfiniBand with PXN                19       40.2           35.7
@@ -18,33 +18,31 @@ symptoms need:
     sockets, four threads a process    21       33.9           28.8
     NCCL_DEBUG_SUBSYS=ALL              19       64.2           63.9
 
-Since then, three turns on a quiet machine: EFA 94 -> 106, InfiniBand 46 -> 49, sockets 37 -> 40, Slingshot 43 -> 42. A
-line without a word in it costs 0.35 us (cut, its process and message looked up), 65 ms of 184,000; an edge that a
-process prints 0.6 us each time and 1 more the first time, a communicator's line 1.2 and 1.6 to be applied, a head that
-is new 2; each of those is several objects somewhere in memory that no cache holds. Tried, and no faster: lines gathered
-by process first (what is held costs more than is saved), the same of channels alone, which are then cut and counted
-process by process, the ranks of channels and their parts looked up in place of matched (as slow where a rank is in
-three or four lines), writing processes looked up apart, so that lines without content touch none. Lines sorted by
-process take a tenth less.
+Later, three turns on an idle machine: EFA 94 -> 106, InfiniBand 46 -> 49, sockets 37 -> 40, Slingshot 43 -> 42. Costs:
+a line without a known word 0.35 us (split; process and message looked up), 65 ms for 184,000 lines; an edge 0.6 us each
+time and 1 us more the first time; a communicator's line 1.2 us, and 1.6 us to apply it; a new head 2 us. Each touches
+several objects that no cache holds. Tried without a gain: lines grouped by process first (holding them costs more than
+it saves); the same for channels alone, split and counted process by process; ranks of channels and their parts looked
+up instead of matched (as slow if a rank is in three or four lines); a separate look-up of the writing process, so that
+lines without content touch none. Lines sorted by process take a tenth less.
 
-Then: blocks of 1 MB in place of 4, one object for a rank wherever it is, set-ups counted once for a job, heads of
-torn lines read once. In turns with the version before, the best of seven under a load of 3 to 10 (ms): Slingshot 518 ->
-473, sockets 574 -> 547, InfiniBand and EFA no further apart than turns are. What costs is memory that no cache holds;
-so these were no faster: what a process says of its only communicator taken at once, by the steps that it went through
-(as many objects are read), what processes say in flat lists, the transports of device lists remembered. And slower:
-facts as one dict for all processes that say the same (to find it costs more than to make it), 8 or 16 MB held until
-they are applied in place of 32.
+Then: blocks of 1 MB instead of 4, one shared object for each rank, set-ups counted once for a job, heads of torn lines
+read once. Alternating with the version before, the best of seven at a load average of 3 to 10 (ms): Slingshot 518 ->
+473, sockets 574 -> 547; InfiniBand and EFA within the noise. The cost is memory that no cache holds, so these brought
+no gain: all lines of a process about its only communicator applied at once, by its steps (as many objects are read);
+the lines of processes in flat lists; a cache of the transports of device lists. These were slower: one dict of facts
+for all processes with the same facts (finding it costs more than making it); 8 or 16 MB held before they are applied,
+instead of 32.
 
-What the program says, in lines that are all unlike, is looked at in stretches (20 MB, in turns, MB/s); before: each
-line by itself.
+The program's own output, in unique lines, is searched in stretches (20 MB, alternating, MB/s); before: line by line.
 
     programs    26.6    before  9.4
     fronted     23.0            8.8
 
-Half of that is the search for words that matter: 15 ns a byte for 19 letters, one after the other.
+Half of that is the search for significant words: 15 ns a byte for 19 letters, one after the other.
 
-Words that contain another one are looked for no more (405 of 1,272), and none that all tracebacks and addresses
-hold (20 MB, alone on a core, seconds; before: with them): training 0.215 -> 0.194, programs 1.31 -> 1.02.
+Later the search dropped words that contain another one (405 of 1,272), and words that occur in every traceback or
+address (20 MB, alone on a core, seconds; before: with them): training 0.215 -> 0.194, programs 1.31 -> 1.02.
 """
 
 from __future__ import annotations
@@ -83,20 +81,21 @@ print(json.dumps({"seconds": time.process_time() - began, "rss_mb": int(peak) / 
                   "verdict": job["verdict"], "ranks": job["ranks"]}))
 """
 TURNS = int(os.environ.get("TURNS", "5"))
-AGAINST = os.environ.get("AGAINST", "")  # a folder of another version, which is judged in the same turns
+AGAINST = os.environ.get("AGAINST", "")  # folder of another version, judged in the same turns
 BASE = Maker(hosts=("gpu-node-0", "gpu-node-1"), gpus=8, rails=8, channels=16)
 
 
 RECORDED = ROOT / "tests" / "logs" / "data" / "recorded"
 HEAD = re.compile(r"(\S+):\d+:\d+ \[\d+\] NCCL ")
-ORDER = re.compile(r"Channel \d+/\d+ :\s+\d+ ")  # the ring order of all ranks, which rank 0 alone prints
+ORDER = re.compile(r"Channel \d+/\d+ :\s+\d+ ")  # the ring order of all ranks, printed by rank 0 alone
 
 
 def larger(name: str, size: int) -> list[bytes]:
-    """Return the lines of a recording as one job of many copies of its hosts, so that each line is unlike all others.
+    """Return the lines of a recording as one job of many copies of its hosts, so that each line is unique.
 
-    Hosts, processes, threads, ranks, pointers and addresses are those of the copy, sizes those of the whole; the lines
-    of the copies are mixed as they are printed at a time. Other text than NCCL's (tables) is there once, at the end.
+    Hosts, processes, threads, ranks, pointers and addresses are those of the copy; sizes are those of the whole job.
+    Lines of the copies are interleaved in the order of printing. Text that is not NCCL's (tables) appears once, at the
+    end.
     """
     lines = (RECORDED / name).read_text().splitlines()
     heads = [HEAD.match(line) for line in lines]
@@ -138,22 +137,22 @@ def larger(name: str, size: int) -> list[bytes]:
 
 
 def hosts(size: int) -> bytes:
-    """Sixteen recorded hosts over sockets."""
+    """Yield sixteen recorded hosts over sockets."""
     return b"\n".join(larger("sixteen-hosts.log", size)) + b"\n"
 
 
 def subsystems(size: int) -> bytes:
-    """Two recorded hosts under NCCL_DEBUG_SUBSYS=ALL: proxies, operations, memory, all with pointers."""
+    """Yield two recorded hosts under NCCL_DEBUG_SUBSYS=ALL: proxies, operations, memory, all with pointers."""
     return b"\n".join(larger("two-hosts-tree-all-subsys.log", size)) + b"\n"
 
 
 def stuck(size: int) -> bytes:
-    """A recorded job with a rank that hangs."""
+    """Yield a recorded job with a rank that hangs."""
     return b"\n".join(larger("rank-hangs.log", size)) + b"\n"
 
 
 def tagged(size: int) -> bytes:
-    """The sixteen hosts under mpirun --tag-output."""
+    """Yield the sixteen hosts under mpirun --tag-output."""
     ranks: dict[bytes, int] = {}
     out = []
     for line in larger("sixteen-hosts.log", size):
@@ -163,7 +162,7 @@ def tagged(size: int) -> bytes:
 
 
 def stamped(size: int) -> bytes:
-    """The sixteen hosts, each line behind its own time, as kubectl logs --timestamps writes it."""
+    """Yield the sixteen hosts, each line with a time stamp as kubectl logs --timestamps writes it."""
     return b"".join(
         b"2026-01-02T03:%02d:%02d.%09dZ %s\n" % (number // 6000 % 60, number // 100 % 60, number, line)
         for number, line in enumerate(larger("sixteen-hosts.log", size))
@@ -171,7 +170,7 @@ def stamped(size: int) -> bytes:
 
 
 def rdma(size: int) -> bytes:
-    """A made job over InfiniBand with GPUDirect, sixteen channels: every rank prints its own set-up and channels."""
+    """Yield a synthetic job over InfiniBand with GPUDirect, sixteen channels; each rank prints its own."""
     rng = random.Random(3)
     hosts = tuple(f"gpu-node-{index:05d}" for index in range(max(2, size // 22_000)))
     maker = replace(BASE, hosts=hosts, channels=16, env={"NCCL_IB_HCA": "mlx5", "NCCL_SOCKET_IFNAME": "eth0"})
@@ -189,7 +188,7 @@ def rdma(size: int) -> bytes:
 
 
 def tests(size: int) -> bytes:
-    """nccl-tests in a loop: tables with numbers that never repeat."""
+    """Yield nccl-tests in a loop: tables with numbers that never repeat."""
     out, total, rng = [interleaved(BASE.processes(), 1)], 0, random.Random(5)
     lines = [line.encode() for line in table_of(BASE)]
     while total < size:
@@ -209,7 +208,7 @@ def tests(size: int) -> bytes:
 
 
 def training(size: int) -> bytes:
-    """A training log: one set-up, then the program's own lines."""
+    """Yield a training log: one set-up, then the program's own lines."""
     out = [interleaved(BASE.processes(), 1)]
     total, number = len(out[0]), 0
     while total < size:
@@ -232,18 +231,18 @@ WORDS = re.findall(
 
 
 def prose(rng: random.Random, count: int) -> str:
-    """Return words, every fourth one made up, so that no two lines have the same."""
+    """Return words, every fourth one random, so that no two lines have the same."""
     made = ("".join(rng.choices(SYLLABLES, k=3)) if rng.random() < 0.25 else rng.choice(WORDS) for _ in range(count))
     return " ".join(made)
 
 
 def named(rng: random.Random, between: str) -> str:
-    """Return a name of parts: a module's, a path's."""
+    """Return a dotted or slashed name, as of a module or a path."""
     return between.join("".join(rng.choices(SYLLABLES, k=2)) for _ in range(rng.randint(2, 5)))
 
 
 def said(rng: random.Random, number: int) -> str:
-    """Return one line of a program in the form of a framework's, its numbers, names and words unlike all others."""
+    """Return one line of a program in a framework's format, with unique numbers, names and words."""
     loss, rate, part, size = rng.random() * 9, rng.random() / 1000, rng.random() * 100, rng.randint(1, 99999)
     time, tag = f"2026-01-{number // 86400 % 28 + 1:02d} {number // 3600 % 24:02d}:{number // 60 % 60:02d}", number % 60
     bar = "\u2588" * (number % 10)
@@ -302,7 +301,7 @@ def said(rng: random.Random, number: int) -> str:
 
 
 def programs(size: int, front: Callable[[random.Random, int], str] = lambda *_: "") -> bytes:
-    """A job's log as it is: what its program and the libraries say, no line like another, and 1 % of NCCL's lines."""
+    """Yield a realistic job log: unique lines of the program and its libraries, and 1 % of NCCL lines."""
     rng, out, total = random.Random(7), interleaved(BASE.processes(), 1).decode().splitlines(), 0
     nccl = [line for line in out if " NCCL INFO " in line]
     out = [f"{front(rng, 0)}{line}" for line in out]
@@ -316,7 +315,7 @@ def programs(size: int, front: Callable[[random.Random, int], str] = lambda *_: 
 
 
 def fronted(size: int) -> bytes:
-    """The same behind what kubectl logs --prefix and --timestamps, torchrun, srun -l and Ray put in front of lines."""
+    """Yield the same with the prefixes of kubectl logs --prefix and --timestamps, torchrun, srun -l and Ray."""
     fronts = (
         lambda rng, _: f"[pod/train-worker-{rng.randint(0, 63)}/pytorch] ",
         lambda _, number: f"2026-01-02T03:{number // 6000 % 60:02d}:{number // 100 % 60:02d}.{number:09d}Z ",
@@ -328,7 +327,7 @@ def fronted(size: int) -> bytes:
 
 
 def grep(path: Path) -> float:
-    """Return what one run of grep costs."""
+    """Return the cost of one run of grep."""
     with subprocess.Popen(["grep", "-cE", "via NET/", str(path)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.read()
@@ -338,7 +337,7 @@ def grep(path: Path) -> float:
 
 
 def lines(path: Path) -> float:
-    """Return what it costs to read a file and to cut it into lines, and no more."""
+    """Return the cost of reading a file and splitting it into lines."""
     began = time.process_time()
     with path.open("rb") as file:
         while data := file.read(1 << 22):
@@ -347,7 +346,7 @@ def lines(path: Path) -> float:
 
 
 def judge(path: Path, root: Path = ROOT) -> dict[str, Any]:
-    """Return what one verdict of the program in a folder, in a process of its own on one core, cost and found."""
+    """Return cost and result of one verdict by the version in a folder, in a separate process on one core."""
     run = subprocess.run(
         [sys.executable, "-c", JUDGE, str(root), str(path)], capture_output=True, text=True, check=True
     )

@@ -1,8 +1,8 @@
-"""Counts our functions that a line of an NCCL log passes from its file to the report of `seatrial explain`.
+"""The number of our functions that a line of an NCCL log passes from its file to the report of `seatrial explain`.
 
-Two figures: all that a log of channel lines enters, and those of them that a log of one foreign line does not enter;
-and two of a log that ends with a WARN line: all, and those that the channel lines do not enter. Comprehensions and
-lambdas are their function's. With --list each function is named.
+Two figures for a log of channel lines: all functions entered, and those that a log of one foreign line does not enter.
+Two more for a log that ends with a WARN line: all, and those that the channel lines do not enter. Comprehensions and
+lambdas count as part of their function. With --list each function is named.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ LINE = (
 
 
 def entered(text):
-    """The functions that judging a log enters, as (file, name)."""
+    """Return the functions that judging a log enters, as (file, name)."""
     found = set()
 
     def trace(frame, event, _):
@@ -35,7 +35,7 @@ def entered(text):
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         log = Path(folder, "x.log")
         log.write_text(text)
-        for profile in (None, trace):  # first what is done once only
+        for profile in (None, trace):  # work done only once comes first
             sys.setprofile(profile)
             try:
                 explain.main([str(log)])

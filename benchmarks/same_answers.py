@@ -2,15 +2,15 @@
 
     python benchmarks/same_answers.py KUBECONFIG [KIND...]
 
-Sends bodies, each one field away from what seatrial creates (a value taken out, emptied, too long, of another type, a
-list item doubled, an odd key), to the API server of the kubeconfig and to a lab, and prints where the two differ: in
-what is accepted, or in the fields that the causes name. All are dry runs (dryRun=All): nothing is stored in either.
-Needs the right to create these kinds in the namespace `default`.
+Sends request bodies to the API server of the kubeconfig and to a lab. Each body differs in one field from an object
+that seatrial creates: a value removed, emptied, too long, of another type, a list item doubled, an odd key. Prints
+where the two answers differ: in acceptance, or in the fields that the causes name. All are dry runs (dryRun=All):
+neither server stores anything. Needs permission to create these kinds in the namespace `default`.
 
-Against kube-apiserver v1.20.2: 7,129 bodies in 40 s on two shared cores, 258 answered otherwise. 172 of them are about
-fields of a Job that it does not know yet (completionMode, suspend, podFailurePolicy); the others about names of
-environment variables and Services and the path of a label selector's cause, which Kubernetes has changed since, about
-a negative terminationGracePeriodSeconds, LimitRanges without a name, an empty word in place of a default, and
+Against kube-apiserver v1.20.2: 7,129 bodies in 40 s on two shared cores, 258 answered differently. 172 of them are
+about fields of a Job that v1.20 does not know (completionMode, suspend, podFailurePolicy). Others are about names of
+environment variables and Services and the path of a label selector's cause, which Kubernetes has changed since. The
+rest: a negative terminationGracePeriodSeconds, LimitRanges without a name, an empty string instead of a default, and
 quantities beyond 64 bits.
 """
 
@@ -66,7 +66,7 @@ TIME = "2026-01-01T00:00:00"
 
 
 def bodies() -> dict[str, tuple[str, Body]]:
-    """What we create, and what administrators limit us by: the path of each, and a body that is accepted."""
+    """Return the path and an accepted body of each kind that we create, or that administrators limit us by."""
     spec = spec_of(load_profile("h100-ib"), run_id="abcdefghij", namespace=NAMESPACE)
     made = manifests.build(spec, {"__main__.py": "x\n", "nccl/a.py": "y\n"})
     pod, job = manifests.dry_pod(spec), made.job
@@ -110,7 +110,7 @@ def bodies() -> dict[str, tuple[str, Body]]:
 
 
 def places(value: Any, trail: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the way to every field, and to the first items of every list."""
+    """Yield the path to every field, and to the first items of every list."""
     items: list[tuple[Any, Any]] = list(enumerate(value[:3])) if isinstance(value, list) else []
     items += value.items() if isinstance(value, dict) else []
     for key, inner in items:
@@ -119,7 +119,7 @@ def places(value: Any, trail: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def changed(body: Body) -> Iterator[tuple[str, str, Body]]:
-    """Yield (field, what was done to it, the body)."""
+    """Yield (field, mutation, body)."""
     for trail in places(body):
         if trail[0] in ("kind", "apiVersion"):
             continue
@@ -152,7 +152,7 @@ def answer(kube: Kube, url_path: str, body: Body) -> tuple[int, tuple[str, ...],
 
 
 def main(kubeconfig: str, *wanted: str) -> int:
-    """Compare, print, and return 1 where the two differ."""
+    """Compare and print; return 1 if the two differ."""
     sent, found = 0, 0
     with tempfile.TemporaryDirectory() as folder, running("healthy") as lab:
         lab.write_kubeconfig(Path(folder) / "lab")

@@ -1,14 +1,14 @@
-"""The cost of `seatrial preflight` on a large cluster: ratios measured in turn; exits 1 where a target is missed.
+"""The cost of `seatrial preflight` on a large cluster, as ratios; exits 1 if a target is missed.
 
     python benchmarks/scale.py --kubeconfig FILE [--nodes 5000] [--pods 20000] [--rounds 3] [--keep]
 
-Fills the API server of the kubeconfig, which must have no node of its own: an API server without kubelets (etcd and
-kube-apiserver will do). What it made is deleted at the end, unless it is kept for the next time. Each round reads all
-nodes and pods page by page, as bytes and with `json.loads`, and runs the preflight on the cluster as it should be, then
+Fills the API server of the kubeconfig, which must have no other node: an API server without kubelets (etcd and
+kube-apiserver are enough). Deletes its objects at the end, unless --keep retains them for the next time. Each round
+reads all nodes and pods page by page, as bytes and with `json.loads`, runs the preflight on the healthy cluster, then
 breaks it (BAD) and runs the preflight again.
 
-Targets: the healthy one takes at most 2.1 times as long as reading the bytes (6 s where those take 2.9 s); the bad one
-takes at most 1.3 times as long as the healthy one, and no request more.
+Targets: the healthy one takes at most 2.1 times as long as reading the bytes (6 s if those take 2.9 s); the bad one
+takes at most 1.3 times as long as the healthy one, without an additional request.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ PROFILE = "h100-ib"
 THREADS = 16
 HEALTHY, BAD = "healthy", "bad"
 NOT_READY, ONE_GPU_LESS, OTHER_DRIVER = 295 / 5000, 1500 / 5000, 218 / 5000
-"""Shares of the nodes that are broken: a rack without power, lost GPUs, a driver roll-out that stopped half-way. Some
-nodes have two of it."""
+"""Shares of broken nodes: a rack without power, lost GPUs, a driver roll-out that stopped half-way. Some nodes have two
+of these."""
 MOST_OF_BYTES, MOST_OF_HEALTHY = 2.1, 1.3
 
-STACK = (  # what runs on every node: namespace, name, image, what its containers mount
+STACK = (  # pods of every node: namespace, name, image, mounts of the containers
     ("gpu-operator", "nvidia-device-plugin-daemonset", "nvcr.io/nvidia/k8s-device-plugin:v0.18.0", 4),
     ("gpu-operator", "nvidia-dcgm-exporter", "nvcr.io/nvidia/k8s/dcgm-exporter:4.4.1-4.6.0-distroless", 3),
     ("nvidia-network-operator", "rdma-shared-dp-ds", "nvcr.io/nvidia/mellanox/k8s-rdma-shared-dev-plugin:v1.5.3", 3),
@@ -64,10 +64,10 @@ CONDITIONS = (
     ("NetworkUnavailable", "False", "CalicoIsUp", "Calico is running on this node"),
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 )
-CPU_FLAGS = [f"FEATURE{number:02}" for number in range(30)]  # as many, and as long, as a server CPU's
+CPU_FLAGS = [f"FEATURE{number:02}" for number in range(30)]  # as many flags, of the same length, as a server CPU has
 
 
-# ------------------------------------------------------------------------------------------------ what is there
+# ------------------------------------------------------------------------------------------------ objects
 
 
 def node_name(number: int) -> str:
@@ -75,7 +75,7 @@ def node_name(number: int) -> str:
 
 
 def node(number: int) -> Object:
-    """One node as a kubelet, GPU and Node Feature Discovery and the device plugins make it: about 12 KB of JSON."""
+    """Return a node as a kubelet, GPU and Node Feature Discovery and the device plugins make it: about 12 KB."""
     name = node_name(number)
     amounts = {
         "cpu": "192",
@@ -177,7 +177,7 @@ def _labels(name: str) -> dict[str, str]:
 
 
 def _driver(version: str) -> dict[str, str]:
-    """The labels by which GPU Feature Discovery names the driver."""
+    """Return the labels by which GPU Feature Discovery names the driver."""
     parts = dict(zip(("major", "minor", "revision"), version.split("."), strict=True))
     return {f"nvidia.com/cuda.driver-version.{part}": number for part, number in parts.items()} | {
         "nvidia.com/cuda.driver-version.full": version
@@ -190,7 +190,7 @@ def _image(number: int) -> Object:
 
 
 def pod(number: int, nodes: int) -> tuple[Object, Object]:
-    """One pod and its status, about 6 KB of JSON: of the stack on each node, then training that holds all its GPUs."""
+    """Return a pod with status, about 6 KB of JSON: the stack's on each node, then training that holds all its GPUs."""
     turn, place = divmod(number, nodes)
     on = node_name(place)
     if turn < len(STACK):
@@ -261,13 +261,13 @@ def _running(number: int, image: str, place: int, turn: int) -> Object:
 
 
 def broken(number: int, nodes: int) -> set[str]:
-    """What is wrong with a node of the bad cluster; spread by steps that are prime, so that some have two faults."""
+    """Return a node's defects in the bad cluster; prime steps spread them, so that some nodes have two."""
     shares = {"not ready": (NOT_READY, 7919), "gpu": (ONE_GPU_LESS, 104_729), "driver": (OTHER_DRIVER, 1_299_709)}
     return {what for what, (share, step) in shares.items() if number * step % nodes < round(share * nodes)}
 
 
 def change(number: int, nodes: int, state: str) -> tuple[Object, Object]:
-    """Return the patches of a node, and of its status, that make it what it is in this state."""
+    """Return the patches of a node and of its status that put it into this state."""
     wrong = broken(number, nodes) if state == BAD else set()
     labels = _driver("570.172.08" if "driver" in wrong else "580.95.05")
     down = {"status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
@@ -288,30 +288,30 @@ class Filled:
         self.nodes, self.pods = nodes, pods
 
     def refuse_foreign(self) -> None:
-        """Raise SystemExit where the cluster has nodes that are not ours."""
+        """Raise SystemExit if the cluster has nodes that are not ours."""
         labels = {name_of(item): labels_of(item) for item in self._all(path("nodes"))}
         if foreign := [name for name, each in labels.items() if not MARK.items() <= each.items()]:
             raise SystemExit(f"{self.kube.server} has {len(foreign)} nodes of its own ({foreign[0]}): not filled")
 
     def fill(self) -> None:
-        """Create what is missing."""
+        """Create missing objects."""
         present = {name_of(item) for item in self._all(path("nodes"))}
         for name in NAMESPACES:
             self._ensure(path("namespaces"), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-        for name in (self.kube.namespace, *NAMESPACES):  # where no controller makes it
+        for name in (self.kube.namespace, *NAMESPACES):  # if no controller creates it
             self._ensure(path("serviceaccounts", namespace=name), account)
         self._each(self._node, (number for number in range(self.nodes) if node_name(number) not in present), "nodes")
         pods = {(item["metadata"]["namespace"], name_of(item)) for item in self._all(path("pods"))}
         self._each(lambda number: self._pod(number, pods), range(self.pods), "pods")
 
     def become(self, state: str) -> None:
-        """Break what is broken in the bad cluster, or repair it."""
+        """Break the nodes of the bad cluster, or repair them."""
         changed = [number for number in range(self.nodes) if broken(number, self.nodes)]
         self._each(lambda number: self._change(number, state), changed, f"changes ({state})")
 
     def close(self) -> None:
-        """Delete nodes and pods. Namespaces stay: where no controller empties them they would end for ever."""
+        """Delete nodes and pods. Namespaces stay: without a controller that empties them they never terminate."""
         now = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
         for name in NAMESPACES:
             self.kube.request("DELETE", path("pods", namespace=name), params={"labelSelector": SELECTOR}, body=now)
@@ -325,7 +325,7 @@ class Filled:
             self.kube.create(url_path, body)
 
     def _node(self, number: int) -> None:
-        """Create a node; the server taints a new one, and may leave its status out."""
+        """Create a node; the server taints a new one, and may omit its status."""
         wanted = node(number)
         made = self.kube.create(path("nodes"), wanted).body
         if as_list(as_map(made.get("spec")).get("taints")):
@@ -358,7 +358,7 @@ class Filled:
 
 
 class Cost:
-    """What runs of one command took."""
+    """The costs of all runs of one command."""
 
     def __init__(self) -> None:
         self.wall_s: list[float] = []
@@ -371,7 +371,7 @@ class Cost:
 
 
 def read(kubeconfig: str, *, decoded: bool) -> None:
-    """Read all nodes and pods page by page, one after the other, and print how many bytes they are."""
+    """Read all nodes and pods page by page, sequentially, and print their size in bytes."""
     kube, total = Kube.connect(kubeconfig), 0
     for url_path in (path("nodes"), path("pods")):
         token = ""
@@ -382,7 +382,7 @@ def read(kubeconfig: str, *, decoded: bool) -> None:
             total += len(data)
             if decoded:
                 token = str(as_map(json.loads(data).get("metadata")).get("continue") or "")
-            else:  # it is in the list's own metadata, which come first
+            else:  # it is in the list's own metadata, which comes first
                 head = data[:2000].partition(b'"items"')[0]
                 token = json.loads(head.rpartition(b",")[0] + b"}")["metadata"].get("continue", "")
             if not token:
@@ -391,14 +391,14 @@ def read(kubeconfig: str, *, decoded: bool) -> None:
 
 
 def commands(kubeconfig: str, out: str) -> dict[str, list[str]]:
-    """What each round runs; the last one twice, on the healthy and on the bad cluster."""
+    """Return the commands of each round; the last one runs twice, on the healthy and on the bad cluster."""
     reader = [sys.executable, __file__, "--kubeconfig", kubeconfig, "--read"]
     trial = [sys.executable, "-m", "cli", "preflight", "--kubeconfig", kubeconfig, "--profile", PROFILE, "-q"]
     return {"bytes": [*reader, "bytes"], "json": [*reader, "json"], "preflight": [*trial, "--out", out]}
 
 
 def run(command: list[str], cost: Cost) -> str:
-    """Run a command once and add what it took; return what it printed."""
+    """Run a command once and record its cost; return its output."""
     begin = time.monotonic()
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -414,7 +414,7 @@ def run(command: list[str], cost: Cost) -> str:
 
 
 def measure(filled: Filled, kubeconfig: str, rounds: int) -> dict[str, Cost]:
-    """Run all in turn, so that each meets the same machine."""
+    """Run all commands alternately, so that each runs under the same conditions."""
     costs: dict[str, Cost] = defaultdict(Cost)
     with tempfile.TemporaryDirectory() as out:
         all_commands = commands(kubeconfig, out)

@@ -1,9 +1,10 @@
-"""The cost of the simulated cluster: ratios measured side by side in one run; exits 1 where a target is missed.
+"""The cost of the simulated cluster: ratios measured in the same run; exits 1 if a target is missed.
 
     python benchmarks/sim_size.py [--nodes 5000] [--pods 20000]
 
-Targets: a list of 5,000 nodes (16 KB each) costs the server less than 1.5 times of writing the same bytes from memory
-to a TLS socket; 50 watches of 1,000 changes a second keep up; `sim healthy` answers within 1 s and idles near zero.
+Targets: a list of 5,000 nodes (16 KB each) costs the server less than 1.5 times as much as writing the same bytes from
+memory to a TLS socket; 50 watches of 1,000 changes a second keep up; `sim healthy` answers within 1 s and its idle CPU
+time is near zero.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ LISTS, CLIENTS, RATE, SECONDS = 10, 50, 1000, 5
 
 
 def furnish(store: Store, nodes: int, pods: int) -> None:
-    """Nodes as large as GPU Feature Discovery and image lists make them, and pods on them."""
+    """Return nodes as large as GPU Feature Discovery and image lists make them, and pods on them."""
     images = [{"names": [f"registry.example/team/image-{i}@sha256:{'0' * 64}"], "sizeBytes": 10**9} for i in range(90)]
     for number in range(nodes):
         labels = {f"feature.node.kubernetes.io/cpu-cpuid.FLAG{i}": "true" for i in range(60)}
@@ -55,7 +56,7 @@ def furnish(store: Store, nodes: int, pods: int) -> None:
 
 
 class Client:
-    """A client that reads as fast as it can, in threads of another process's making: it must not use our CPU time."""
+    """A client that reads at full speed, in threads of a separate process: it must not use our CPU time."""
 
     CODE = """
 import json, os, socket, ssl, sys, time
@@ -117,7 +118,7 @@ else:
 
 
 class Loop:
-    """The server's event loop in a thread; `cpu()` is what this process has used."""
+    """The server's event loop in a thread; `cpu()` is the CPU time of this process."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -133,7 +134,7 @@ def cpu() -> float:
 
 
 async def baseline(body: bytes, context: ssl.SSLContext) -> asyncio.Server:
-    """Write the same bytes from memory: the least that any server could do."""
+    """Write the same bytes from memory: the minimum for any server."""
     head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -148,13 +149,13 @@ async def baseline(body: bytes, context: ssl.SSLContext) -> asyncio.Server:
 
 
 def measure_lists(loop: Loop, store: Store, server, ca: str, token: str, nodes: int) -> float:
-    """CPU seconds for a list over CPU seconds for the same bytes."""
+    """Return CPU seconds for a list over CPU seconds for the same bytes."""
     path = "/api/v1/nodes"
     body = b",".join(stored.raw for stored in store.scan("nodes"))
     plain = loop.run(baseline(body, store.authority.server_context(["127.0.0.1"])))
     ports = {"list": int(server.url.rpartition(":")[2]), "bytes": plain.sockets[0].getsockname()[1]}
     costs: dict[str, list[float]] = {"list": [], "bytes": []}
-    for _ in range(3):  # alternating, so that both meet the same machine
+    for _ in range(3):  # alternating, so that both run under the same conditions
         for name, port in ports.items():
             before = cpu()
             json.loads(Client(what="read", port=port, ca=ca, token=token, path=path, times=LISTS).line())
@@ -178,7 +179,7 @@ def measure_pages(server, ca: str, token: str, pods: int) -> None:
 
 
 def measure_fanout(loop: Loop, store: Store, server, ca: str, token: str) -> float:
-    """Share of the changes that 50 clients saw in time."""
+    """Return the share of the changes that 50 clients saw in time."""
     for number in range(100):
         store.load("configmaps", {"metadata": {"name": f"c-{number}"}, "data": {"stamp": "0"}}, "default")
     client = Client(
@@ -216,7 +217,7 @@ def measure_fanout(loop: Loop, store: Store, server, ca: str, token: str) -> flo
 
 
 def measure_start() -> tuple[float, float]:
-    """Seconds until `sim healthy` answers (process start included), and its CPU share when idle."""
+    """Return the seconds until `sim healthy` answers (process start included), and its CPU share when idle."""
     times = []
     idle = 0.0
     for attempt in range(3):

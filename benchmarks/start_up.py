@@ -1,8 +1,8 @@
-"""What short commands cost, in processor time: its ratio to that of `python -c "import pytest"`, measured in one run.
+"""The processor time of short commands, as a ratio to `python -c "import pytest"` in the same run.
 
 Usage: python benchmarks/start_up.py [ROUNDS]
 
-On a shared core, where `import pytest` takes 0.13 s: --help 0.2, explain of a log of 3 KB 1.3, checks 3.7.
+On a shared core, with 0.13 s for `import pytest`: --help 0.2, explain of a log of 3 KB 1.3, checks 3.7.
 """
 
 import os
@@ -21,7 +21,7 @@ COMMANDS = {
 
 
 def seconds(command):
-    """Processor seconds of one run of the command, whatever its verdict."""
+    """Return the processor seconds of one run of the command, whatever its verdict."""
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     assert os.waitstatus_to_exitcode(status) in (0, 1, 10), command
@@ -29,7 +29,7 @@ def seconds(command):
 
 
 def main():
-    """Measure the commands in turn, so that a drifting machine does not favour one of them."""
+    """Measure the commands alternately, so that a machine of varying speed does not favour one of them."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
     taken = {name: [] for name in COMMANDS}
     for command in COMMANDS.values():

@@ -1,13 +1,13 @@
-"""How often a rank that computes 10 % slower is named, and how often a healthy one is.
+"""The detection rate of a rank that computes 10 % slower, and the false positive rate on healthy ranks.
 
     python benchmarks/straggler.py --runs 1000 --slow-runs 100 --seed 1
     python benchmarks/straggler.py --recorded                           # with the noise of a real H100's steps
     python benchmarks/straggler.py --torch --slow-runs 100 --seed 1     # real steps on this machine's CPUs
 
-Synthetic: each rank has a pace of its own (normal, --spread), its steps scatter around it (--noise), one in a hundred
-takes up to three times as long, and now and then all ranks are slowed for a while. Recorded: the same paces, and steps
-that scatter as those in h100_steps.json, which one GPU made at different times. Real: the trial's own training
-program (jobs/pod/bench) over gloo, one process for each of --ranks; alone the slow one repeats a tenth of its work.
+Synthetic: each rank has its own pace (normal, --spread) and its steps scatter around it (--noise). One step in a
+hundred takes up to three times as long, and sometimes all ranks are slowed for a while. Recorded: the same paces, with
+the scatter of the steps in h100_steps.json, recorded on one GPU at different times. Real: the trial's training program
+(jobs/pod/bench) over gloo, one process for each of --ranks; only the slow one repeats a tenth of its work.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from checks.rules import training_pace
 from checks.rules.training import Member
 from jobs.pod.bench import stragglers
 
-STEPS = 80  # of DDP and of FSDP2
-TENTHS = 10  # a real step repeats the work so often, the slow one a tenth more
+STEPS = 80  # DDP and FSDP2
+TENTHS = 10  # work units of a step; the slow rank does one more
 
 
 RECORDED = json.loads(Path(__file__).with_name("h100_steps.json").read_text())["steps_ms"]
 
 
 def noises(draw, options):
-    """By how much each step of a rank differs from its pace."""
+    """Return the relative deviations of a rank's steps from its pace."""
     if not options.recorded:
         return [1 + draw.gauss(0, options.noise) for _ in range(options.steps)]
     series, begin = draw.choice(RECORDED), draw.randrange(options.steps)
@@ -46,7 +46,7 @@ def noises(draw, options):
 
 
 def healthy(draw, nodes, gpus, options):
-    """Times of every rank: (node, GPU) -> milliseconds of each step."""
+    """Return the times of every rank: (node, GPU) -> milliseconds of each step."""
     shared = [1.0] * options.steps
     if draw.random() < 0.3:
         begin = draw.randrange(options.steps)
@@ -61,7 +61,7 @@ def healthy(draw, nodes, gpus, options):
 
 
 def judged(times, device="cuda"):
-    """The faults that the rules find: (fault, subject), and how many could not be determined."""
+    """Return the faults that the rules find as (fault, subject), and how many could not be determined."""
     members = [
         Member(f"node-{node}", gpu, {"name": "GPU", "device": device, "compute_ms": steps}, None)
         for (node, gpu), steps in times.items()
@@ -71,7 +71,7 @@ def judged(times, device="cuda"):
 
 
 def synthetic(options):
-    """Count both errors in worlds of several sizes."""
+    """Count both kinds of errors in jobs of several sizes."""
     for nodes, gpus in ((2, 1), (2, 2), (2, 4), (2, 8), (4, 8), (8, 8)):
         draw = random.Random(f"{options.seed}/{nodes}/{gpus}")
         loud = unreported = named = nodes_named = waves = 0
@@ -100,7 +100,7 @@ def synthetic(options):
 
 
 def _waves(draw, options):
-    """Whether healthy steps of the job, one in a hundred of them an outlier, are taken for waves."""
+    """Return whether healthy steps of the job, one in a hundred of them an outlier, are reported as waves."""
     steps = [50.0 * (1 + draw.gauss(0, options.noise)) for _ in range(STEPS // 2)]
     steps = [ms * (draw.uniform(1.2, 3.0) if draw.random() < 0.01 else 1.0) for ms in steps]
     pace = training_pace.Pace(statistics.median(steps), 50.0, 6.0, 400.0, 8192, 4, tuple(steps))
@@ -108,7 +108,7 @@ def _waves(draw, options):
 
 
 def rank_program(number, options, orders, answers):
-    """One process: for each order (the share of its own steps' work that is done once more) the training program."""
+    """Run the training program in one process, for each order: the share of its own work that is repeated."""
     import torch  # noqa: PLC0415
 
     from jobs.pod.bench import model, training  # noqa: PLC0415
@@ -119,7 +119,7 @@ def rank_program(number, options, orders, answers):
     asked = argparse.Namespace(device="cpu", steps=40, soak=0.0, seed=options.seed, fsdp_on_cpu=False)
 
     class Alone(training.Steps):
-        """Steps in tenths, so that one of them can be a tenth longer."""
+        """Steps in tenths, so that one step can take a tenth longer."""
 
         def one(self):
             for _ in range(TENTHS + self.training.extra):
@@ -142,7 +142,7 @@ def rank_program(number, options, orders, answers):
 
 
 def real(options):
-    """Run the program on CPUs, one rank slowed in every other run; print how often it was named, and the rest."""
+    """Run the program on CPUs, with one rank slowed in every other run; print the counts and how often it was named."""
     context, numbers, draw = multiprocessing.get_context("spawn"), range(options.ranks), random.Random(options.seed)
     orders, answers = [context.Queue() for _ in numbers], context.Queue()
     counted = dict.fromkeys(("named", "others_accused", "unreported", "healthy_accused", "healthy_untold"), 0)

@@ -1,20 +1,21 @@
 """The sweep on a model fleet: its findings, the nodes at fault, and its cost.
 
-In four kinds no node is at fault, and none is to be go: hidden-uplink (of a leaf without a label), hidden-hashed
-(half of its paths are bad), hidden-halves (that fail with each other) and slow-group (a quarter to a half is slow).
-Of four more at least half of the elements are bad, and none is to be go either: most-nodes, most-uplinks, most-rails
-(one rail of most nodes) and plane (one rail of all); at `--depth` of nominal, 0.4 to 0.87 without it.
+In four kinds of fault no node is at fault, and no sweep may be go. They are hidden-uplink (of a leaf without a label),
+hidden-hashed (half of its paths are bad), hidden-halves (that fail with each other) and slow-group (a quarter to a half
+is slow). In four more kinds at least half of the elements are bad, and no sweep may be go either. They are most-nodes,
+most-uplinks, most-rails (one rail of most nodes) and plane (one rail of all). These run at `--depth` of nominal, 0.4 to
+0.87 without it.
 
-Nodes die (30 %) or run at 0.50 to 0.88, rails, uplinks and pairs likewise; every value has noise; some tests are
-disturbed for no fault. `--congestion SHARE`: in that share of rounds tests fall to 0.6 when more than a quarter of the
-fleet's pairs run at once: all of them, or with `--part 0.5` those of the first half of the nodes. A round takes
-`--round-s`, and `--timeout-s` where a test does not end. Columns: green, sweeps that said go over a fault; innocents,
-findings without a part in the fault; paths, pairs named for a bad path though something larger is at fault; go,
-sweeps that said go; plan, seconds that the longest plan of a round took. Sweeps of a row have the seeds from SEED on:
---sweeps 1 --seed S plays one again.
+Nodes die (30 %) or run at 0.50 to 0.88; the same holds for rails, uplinks and pairs. Every value has noise; some tests
+are disturbed without a fault. `--congestion SHARE`: in that share of rounds tests fall to 0.6 when more than a quarter
+of the fleet's pairs run at once. This affects all tests, or with `--part 0.5` those of the first half of the nodes. A
+round takes `--round-s`, and `--timeout-s` if a test does not end. Columns: green, sweeps that said go despite a fault;
+innocents, findings about elements not at fault; paths, pairs named for a bad path though something larger is at fault;
+go, sweeps that said go; plan, seconds of the longest planning of a round. Sweeps of a row have the seeds from SEED on:
+--sweeps 1 --seed S repeats one.
 
-Usage: python benchmarks/sweep_model.py [--nodes N ...] [--sweeps N] [--fault KIND ...] [--seed N]
-Exit code 1: a sound node was found at fault, or a sweep said go over a fault.
+Usage: python benchmarks/sweep_model.py [--nodes N ...] [--sweeps N] [--fault KIND ...] [--seed N] Exit code 1: a
+healthy node was found at fault, or a sweep said go despite a fault.
 """
 
 import argparse
@@ -136,7 +137,7 @@ def sweep(model: Model, rules: Rules = RULES, round_s: float = 40, timeout_s: fl
 
 
 def broken(kind: str, size: int, rng: random.Random, most: float = 0.0, **options) -> tuple[Model, set]:
-    """Return a model with a fault, and what is to be named; `most`: the depth of what most elements have."""
+    """Return a model with a fault, and the elements to name; `most`: the depth of most elements."""
     if kind in ("rail", "most-rails", "plane"):
         options["rails"] = 8
     model = Model(size, rng, leaf_size=LEAF.get(size, 32 if size > 32 else 0), **options)
@@ -181,7 +182,7 @@ def broken(kind: str, size: int, rng: random.Random, most: float = 0.0, **option
 
 
 def _spoil_groups(model: Model, kind: str, depth: Callable[[], float], most: float) -> None:
-    """Put in a fault without a single element to name."""
+    """Add a fault without a single element to name."""
     if kind.startswith("hidden") or kind == "slow-group":
         _hide(model, kind, depth() if kind == "hidden-uplink" else model.rng.uniform(0.4, 0.8))
     elif kind in MOST and (model.leaf_size or kind != "most-uplinks"):
@@ -189,7 +190,7 @@ def _spoil_groups(model: Model, kind: str, depth: Callable[[], float], most: flo
 
 
 def _hide(model: Model, kind: str, share: float) -> None:
-    """Put a group into a fleet without leaves: what lies between it and the rest, or all of it, is slow."""
+    """Add a group to a fleet without leaves: the links between it and the rest, or the whole group, are slow."""
     rng, size = model.rng, model.size
     few = {"slow-group": rng.randint(size // 4, size // 2), "hidden-halves": size // 2}.get(kind, model.leaf_size)
     model.hidden, model.leaf_size = dict.fromkeys(rng.sample(model.fleet().nodes, few), 1), 0
@@ -201,7 +202,7 @@ def _hide(model: Model, kind: str, share: float) -> None:
 
 
 def _spoil_most(model: Model, kind: str, share: float) -> None:
-    """Make at least half of the nodes or uplinks slow, or one rail of so many nodes, not of all; plane: of all."""
+    """Make slow at least half of the nodes or uplinks, or one rail of as many nodes, not all; plane: of all."""
     rng, fleet = model.rng, model.fleet()
     every = sorted(set(fleet.leaves.values())) if kind == "most-uplinks" else list(fleet.nodes)
     few = len(every) if kind == "plane" else rng.randint((len(every) + 1) // 2, max(1, len(every) - 1))
@@ -214,7 +215,7 @@ def _spoil_most(model: Model, kind: str, share: float) -> None:
 
 @dataclass
 class Row:
-    """One sweep: what was named and not, and the sound nodes that it named."""
+    """Run one sweep; return the named elements, the missed ones, and the healthy nodes that were named."""
 
     model: Model
     exact: bool

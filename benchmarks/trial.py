@@ -1,4 +1,4 @@
-"""The time of the trial on the healthy embedded cluster: its median and the ratio to the budget of 15 s.
+"""The time of the trial on the healthy embedded cluster: its median and its ratio to the budget of 15 s.
 
 The whole command is measured as a user runs it: Python and the cluster start, preflight, trial, reports, clean-up.
 
@@ -16,11 +16,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUDGET_S = 15.0
-"""What the trial may take on two cores."""
+"""The trial's budget on two cores."""
 
 
 def run(out):
-    """One trial: its wall seconds, and those that it says it took itself."""
+    """Run one trial; return its wall seconds, and the seconds that it reports."""
     command = [sys.executable, "-m", "checks", "accept", "--cluster", "sim:healthy", "--out", str(out)]
     began = time.perf_counter()
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)

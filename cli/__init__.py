@@ -1,1 +1,1 @@
-"""The subcommands of ``seatrial``: one module for each that is more than pytest."""
+"""The subcommands of ``seatrial``: one module for each that does more than call pytest."""

@@ -1,4 +1,4 @@
-"""The command line, thin over pytest: ``seatrial``, or ``python -m checks`` in a clone."""
+"""The command line, a thin layer over pytest: ``seatrial``, or ``python -m checks`` in a clone."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
 
-USAGE = 4  # pytest's exit code for what the user got wrong, used by every command
+USAGE = 4  # pytest's exit code for usage errors, used by every command
 
 INTERNAL = 3  # pytest's exit code for an error of the program itself
 
 FLAGS = ("verbose", "quiet", "exitfirst", "showlocals", "print-manifests", "with-files", "collect-only", "co")
-"""Options without a value, behind which a word names what to collect."""
+"""Options without a value; the next word is a file or node id to collect."""
 
 HELP = """\
 usage: seatrial COMMAND [options]
@@ -63,7 +63,7 @@ shows the version. To start:
 def suite() -> Path:
     """Return the directory that holds conftest.py and checks/: the clone, or the installed package."""
     here = Path(__file__).resolve().parent
-    if (here / "checks").is_dir():  # a wheel: seatrial/__main__.py next to seatrial/checks/
+    if (here / "checks").is_dir():  # a wheel has seatrial/__main__.py next to seatrial/checks/
         return here
     spec = find_spec("checks")  # a clone, or an editable install of one
     if spec is None or not spec.submodule_search_locations:
@@ -84,21 +84,21 @@ def run_checks(arguments: Sequence[str]) -> int:
         "-p",
         "no:cacheprovider",
         "-p",
-        "no:hypothesispytest",  # where it is installed, its last words cost half a second
+        "no:hypothesispytest",  # once installed, its final messages cost half a second
         "-p",
         "no:unraisableexception",  # it collects all garbage twice: a quarter of a run's own processor time
     ]
     quiet = ["-q", "--no-header", "--tb=no", "-r", "", "-o", "console_output_style=classic"]
     if not {"--co", "--collect-only"} & set(arguments):
         arguments, verbosity = _verbosity(arguments)
-        # the summary is this suite's; with one -q pytest adds its own, and "no tests ran"
+        # This suite prints the summary; with one -q pytest would add its own, and "no tests ran".
         quiet += ["-q", "-o", f"verbosity_test_cases={verbosity}"]
     if not {"--co", "--collect-only", "--print-manifests"} & set(arguments):
         _forget_report(arguments)
     said = io.StringIO()
     code = int(pytest.ExitCode.INTERNAL_ERROR)
     try:
-        with contextlib.redirect_stderr(said):  # pytest writes usage errors there, in several lines
+        with contextlib.redirect_stderr(said):  # pytest writes usage errors to it, in several lines
             code = int(pytest.main([*fixed, *quiet, str(root / "checks"), *arguments]))
     finally:
         text = said.getvalue()
@@ -111,7 +111,7 @@ def run_checks(arguments: Sequence[str]) -> int:
 
 
 def _begin(arguments: Sequence[str]) -> None:
-    """Print a progress line at once: imports take seconds on a busy machine. The next output replaces it."""
+    """Print a progress line immediately, since imports take seconds on a busy machine. The next output replaces it."""
     if not sys.stdout.isatty():
         return
     from checks.framework.streams import begins  # noqa: PLC0415 -- found only now
@@ -125,11 +125,11 @@ def _begin(arguments: Sequence[str]) -> None:
 
 
 def _verbosity(arguments: Sequence[str]) -> tuple[list[str], int]:
-    """Take -v and -q out of the arguments; return the rest and the verbosity (reports.plugin)."""
-    rest, level = [], -1  # a line for each family of checks
+    """Remove -v and -q from the arguments; return the rest and the verbosity (reports.plugin)."""
+    rest, level = [], -1  # one line for each family of checks
     for word in arguments:
         letters = {"--verbose": "v", "--quiet": "q"}.get(word, word.removeprefix("-"))
-        if set(letters) in ({"v"}, {"q"}) and word != letters:  # no option's value: argparse takes none that begins so
+        if set(letters) in ({"v"}, {"q"}) and word != letters:  # argparse never takes such a word as a value
             level += len(letters) if letters[0] == "v" else -len(letters)
         else:
             rest.append(word)
@@ -150,7 +150,7 @@ def _mistake(text: str) -> str:
 
 
 def _forget_report(arguments: Sequence[str]) -> None:
-    """Remove an older report first of all: pytest may refuse the command line before the plugin is asked."""
+    """Remove an older report first: pytest may refuse the command line before it calls the plugin."""
     import pytest  # noqa: PLC0415 -- as above
 
     from checks.framework import outfolder  # noqa: PLC0415
@@ -161,14 +161,14 @@ def _forget_report(arguments: Sequence[str]) -> None:
     options = parser.parse_known_args(list(arguments))[0]
     same = (
         options.resume and options.out and Path(options.resume).absolute() == Path(options.out).absolute()
-    )  # it is refused
+    )  # pytest rejects the option
     if (out := options.out) and not same:
         with contextlib.suppress(pytest.UsageError):
             outfolder.clear(Path(out).absolute())
 
 
 def preflight(arguments: Sequence[str]) -> int:
-    """Run the checks that read the API only."""
+    """Run the checks that only read the API."""
     narrowed = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     narrowed.add_argument("-m", dest="markers", action="append", default=[])
     chosen, rest = narrowed.parse_known_args(arguments)
@@ -188,7 +188,7 @@ def accept(arguments: Sequence[str]) -> int:
 
 
 def sweep(arguments: Sequence[str]) -> int:
-    """Test every node and pair of a fleet; --plan: print the cost."""
+    """Test every node and pair of a fleet; with --plan only print the cost."""
     if plans(arguments):
         from cli.sweep import main  # noqa: PLC0415
 
@@ -197,7 +197,7 @@ def sweep(arguments: Sequence[str]) -> int:
 
 
 def plans(arguments: Sequence[str]) -> bool:
-    """Return whether `seatrial sweep` is requested its plan, or its help, only."""
+    """Return whether only the plan or the help of `seatrial sweep` is requested."""
     return bool({"--plan", "-h", "--help"} & set(arguments))
 
 
@@ -212,7 +212,7 @@ def rehearse(arguments: Sequence[str]) -> int:
 
 
 def _of_lab(command: str, module: str, arguments: Sequence[str]) -> int:
-    """Run a command that the embedded cluster's distribution brings."""
+    """Run a command of the embedded cluster's distribution."""
     import pytest  # noqa: PLC0415
 
     from checks.framework.simulation import lab_package  # noqa: PLC0415
@@ -246,12 +246,12 @@ COMMANDS: dict[str, str | Callable[[Sequence[str]], int]] = {
     "rehearse": rehearse,
     "completion": "cli.completion:main",
 }
-"""Each command's function, or where it is: no command waits for the imports of another."""
+"""Each command's function, or its module: no command waits for the imports of another."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    atexit.register(gc.freeze)  # an exit that looks for cycles takes a tenth of the time of a command
+    atexit.register(gc.freeze)  # an exit with a search for cycles takes a tenth of the time of a command
     root = str(suite())
     if root not in sys.path:
         sys.path.insert(0, root)
@@ -299,14 +299,14 @@ def _run(command: str | Callable[[Sequence[str]], int], arguments: Sequence[str]
     try:
         function: Callable[[Sequence[str]], int] = resolve_name(command) if isinstance(command, str) else command
         if function in (accept, preflight) or (function is sweep and not plans(arguments)):
-            signals.install()  # a run says itself where it may be interrupted
+            signals.install()  # a run itself reports its interruption
             return function(arguments)
         with signals.interruptible():
             return function(arguments)
     except KeyboardInterrupt as interrupt:
         print(f"seatrial: {interrupt or 'received SIGINT'}: ended early", file=sys.stderr)
         return signals.INTERRUPTED
-    except SystemExit as end:  # argparse's; the words of any other are not a verdict
+    except SystemExit as end:  # only argparse's exit; other texts are not a verdict
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
         print(end.code, file=sys.stderr)

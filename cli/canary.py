@@ -1,8 +1,8 @@
-"""``seatrial accept --nodes NEW --partner GOOD``: one upgraded node with known good nodes.
+"""``seatrial accept --nodes NEW --partner GOOD``: tests one upgraded node with known-good nodes.
 
-Two runs: first good nodes with each other, then the upgraded node with a good one. Only where the first is accepted
-does a failure of the second say anything about the upgraded node; where it is not, or where too few nodes are idle,
-the answer is inconclusive.
+It takes two runs: first good nodes with each other, then the upgraded node with a good one. A failure of the second is
+attributed to the upgraded node only if the first was accepted. Otherwise, or if too few nodes are idle, the answer is
+inconclusive.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 def parser() -> Parser:
-    """The options of ``accept`` that decide the pairs; the rest is passed on."""
+    """Return the parser for the options of ``accept`` that decide the pairs; others are passed on."""
     made = Parser(prog="seatrial accept", add_help=False)
     made.add_argument("--partner", required=True)
     made.add_argument("--nodes", required=True)
@@ -43,7 +43,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run both trials; the exit code is the second one's, or 10."""
+    """Run both trials; return the second one's exit code, or 10."""
     options, further = parser().parse_known_args(list(arguments))
     if options.nodes == ALL:
         return refuse("accept", "--nodes all contradicts --partner: leave one of them out")
@@ -80,7 +80,7 @@ def _reached(options: argparse.Namespace) -> Iterator[tuple[Kube, Profile]]:
 class Pairing:
     """The nodes to try, in order; ``why`` explains an impossible request."""
 
-    control: tuple[str, ...] = ()  # good with good
+    control: tuple[str, ...] = ()  # good nodes with each other
     trial: tuple[str, ...] = ()
     why: str = ""
 
@@ -103,11 +103,11 @@ def pair(new: Sequence[str], good: Sequence[str], need: int) -> Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Able:
-    """Nodes that could take a pod of the trial now, and those that never could as they are."""
+    """Nodes that could take a pod of the trial now, and those that never could in their present state."""
 
     idle: list[str]
     hosts: dict[str, str]  # node -> its label kubernetes.io/hostname
-    broken: list[str]  # not Ready, or fewer GPUs than a pod requests: the trial says so; not busy, cordoned or tainted
+    broken: list[str]  # not Ready or too few GPUs, which the trial reports; not busy, cordoned or tainted
 
 
 def _able(kube: Kube, spec: TrialSpec, selector: str) -> Able:
@@ -126,12 +126,12 @@ def _able(kube: Kube, spec: TrialSpec, selector: str) -> Able:
 
 
 def hosts_of(names: Collection[str], cluster: Inventory) -> list[str]:
-    """Return the host names of these nodes, as their label has them; '' where one has none."""
+    """Return the host names of these nodes from their labels; '' for a node without the label."""
     return [node.labels.get(HOSTNAME, "") for node in cluster.nodes if node.name in names]
 
 
 def only_these(hosts: Sequence[str]) -> str:
-    """Return the selector of nodes by host name: only they are judged, not other new ones; '' where one has none."""
+    """Return a selector of these nodes by host name, so that no others are judged; '' if a host name is missing."""
     return f"{HOSTNAME} in ({','.join(hosts)})" if hosts and all(hosts) else ""
 
 

@@ -17,7 +17,7 @@ EXAMPLES = ("seatrial cleanup --namespace team-a", "seatrial cleanup -n team-a -
 
 
 def parser() -> Parser:
-    """The options of ``seatrial cleanup``."""
+    """Return the parser of ``seatrial cleanup``."""
     made = Parser(prog="seatrial cleanup", description=DESCRIPTION, examples=EXAMPLES)
     made.add_cluster_options()
     made.add_argument("--run", metavar="ID", help="only objects of this run")
@@ -27,7 +27,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Clean up one namespace; 0 if nothing is left, 1 if an object could not be deleted, 10 if it could not be read."""
+    """Clean up one namespace; return 0 if nothing is left, 1 if a deletion failed, 10 if objects could not be read."""
     options = parser().parse_args(list(arguments))
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415
     from jobs.run.cleanup import sweep  # noqa: PLC0415 -- --help does not load the client

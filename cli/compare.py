@@ -1,4 +1,4 @@
-"""``seatrial compare BEFORE AFTER``: the records of runs before and after an upgrade."""
+"""``seatrial compare BEFORE AFTER``: compares the records of runs before and after an upgrade."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_RECORDS = 1000
 
 
 def parser() -> Parser:
-    """The options of ``seatrial compare``."""
+    """Return the parser of ``seatrial compare``."""
     made = Parser(prog="seatrial compare", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES)
     made.add_argument("before", metavar="BEFORE", type=Path, help="report.json, or a directory")
     made.add_argument("after", metavar="AFTER", type=Path, help="report.json, or a directory")
@@ -31,7 +31,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compare; the exit code is the comparison's."""
+    """Compare the records; return the comparison's exit code."""
     options = parser().parse_args(list(arguments))
     try:
         before, after = list(records(options.before)), list(records(options.after))
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def records(path: Path) -> Iterator[Record]:
-    """Read one side. Raises RecordError where there is no record, or one that is damaged."""
+    """Read the records of one side. Raises RecordError for a missing or damaged record."""
     if not path.is_dir() or (path / "report.json").is_file():
         yield read_json(path)
         return

@@ -18,14 +18,14 @@ EXAMPLES = ('eval "$(seatrial completion bash)"', "seatrial completion zsh > ~/.
 
 
 def parser() -> Parser:
-    """The options of ``seatrial completion``."""
+    """Return the parser of ``seatrial completion``."""
     made = Parser(prog="seatrial completion", description=DESCRIPTION, examples=EXAMPLES)
     made.add_argument("shell", choices=SHELLS)
     return made
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print it; 0, or 4 where the library that writes it is not installed."""
+    """Print the script; return 0, or 4 if the library that writes it is not installed."""
     options = parser().parse_args(list(arguments))
     if find_spec("shtab") is None:
         return refuse("completion", "run pip install 'seatrial[completion]'")

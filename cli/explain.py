@@ -1,4 +1,4 @@
-"""``seatrial explain``: NCCL logs from files, folders, standard input or the cluster, judged."""
+"""``seatrial explain``: judges NCCL logs from files, folders, standard input or the cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EXAMPLES = (
 
 
 def parser() -> Parser:
-    """The options of ``seatrial explain``."""
+    """Return the parser of ``seatrial explain``."""
     made = Parser(prog="seatrial explain", description=DESCRIPTION, examples=EXAMPLES)
     made.add_argument(
         "logs", nargs="+", metavar="LOG", help="file, folder, '-' for stdin, job/NAME, pod/NAME, mpijob/NAME"
@@ -55,18 +55,18 @@ def parser() -> Parser:
     made.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     made.add_argument("--profile", metavar="NAME|FILE", help="the platform's requirements and floors")
     made.add_argument(
-        "--gpu", metavar="[[HOSTSx]GPUSx]MODEL", default="", help="the GPUs, where no line names them: 8xH100, 2x8xH100"
+        "--gpu", metavar="[[HOSTSx]GPUSx]MODEL", default="", help="the GPUs, if no line names them: 8xH100, 2x8xH100"
     )
     made.add_argument("--nics", metavar="NUMBERxGBIT", default="", help="a host's NICs and their rate: 8x400")
-    made.add_argument("--dumps", metavar="PREFIX", default="", help="where Flight Recorder dumps lie in the job's pods")
+    made.add_argument("--dumps", metavar="PREFIX", default="", help="path of Flight Recorder dumps in the job's pods")
     made.add_argument("--faults", metavar="FILE|DIR", help="your own faults for judging logs, added to the built-in")
-    made.add_argument("--no-exec", action="store_true", help="do not ask NCCL RAS or look for dumps in the pods")
+    made.add_argument("--no-exec", action="store_true", help="do not query NCCL RAS or search the pods for dumps")
     made.add_cluster_options("for job/NAME and pod/NAME")
     return made
 
 
 def main(arguments: Sequence[str], *, of_jobs: bool = False) -> int:
-    """Print the diagnosis of the logs; the exit code is that of the worst job. `of_jobs`: the names are jobs."""
+    """Print the diagnosis of the logs; return the exit code of the worst job. `of_jobs`: the names are jobs."""
     options = parser().parse_args(list(arguments))
     if of_jobs:
         options.logs = [name if "/" in name else f"job/{name}" for name in options.logs]
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str], *, of_jobs: bool = False) -> int:
 
 
 def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDocument]:
-    """Return the diagnosis of the logs, job by job. Raises the errors that main handles."""
+    """Return the diagnosis of the logs for each job. Raises the errors that main handles."""
     trials = TrialLogs()
     known = said(options.gpu, options.nics) if options.gpu or options.nics else NOTHING_SAID
     expect = _expected(profile) if profile is not None else NOTHING
@@ -103,14 +103,14 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
     unread = [path for log in options.logs if os.path.isdir(log) for path in unread_below(log)]  # noqa: PTH112
     hangs, options.logs = nccl.collect_hang(options.logs)
     evidence = hangs[0]
-    # what is to be read from the cluster, by kind and name; a file of that name comes first
+    # Objects to read from the cluster, by kind and name; a file of that name has precedence.
     named = {log: which for log in options.logs if not os.path.exists(log) and (which := cluster_name(log))}  # noqa: PTH110
     workload = _Workload(options, evidence, named)
     alone = len(named) == 1 == len(options.logs)
     partial = nccl.read(trials.other_sources(_sources(options.logs, workload)))
     if named:
         workload.look()
-    # RAS or the dumps of a workload describe all of its pods, which may share no line to join logs by.
+    # RAS or the dumps of a workload describe all of its pods, which may share no line that joins their logs.
     logs = nccl.conclude(
         partial,
         expect,
@@ -161,7 +161,7 @@ def _expected(profile: Profile) -> Expected:
 
 
 def _failure_class(job: JobDocument) -> str | None:
-    """Attribute the failure: events of the cluster outrank the log; an eviction has no class."""
+    """Attribute the failure: cluster events take precedence over the log; an eviction has no class."""
     kinds = {moment["kind"] for moment in job.get("around", ()) if moment["role"] == "likely"}
     if kinds:
         return None if "eviction" in kinds else INFRASTRUCTURE
@@ -203,26 +203,26 @@ class _Workload:
 
     @property
     def namespace(self) -> str:
-        """The place of the workload."""
+        """The namespace of the workload."""
         return self.kube.namespace if self.kube is not None else ""
 
     def watched(self, name: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Return a stream's chunks; its evidence of a hang, and RAS's answers in it, are added at its end."""
+        """Yield a stream's chunks; its evidence of a hang, including RAS answers, is added at its end."""
         return nccl.watched(self.evidence, name, chunks, answers=True)
 
     def look(self) -> None:
-        """Add the evidence of the one workload's pods; evidence of a hang belongs to one job."""
+        """Add the evidence of the workload's pods if exactly one is named: evidence of a hang belongs to one job."""
         from cli.running_job import look  # noqa: PLC0415 -- most logs are files
 
         assert self.kube is not None
         if len(self.named) > 1:
-            self.evidence.not_seen.append("NCCL RAS is asked for one workload at a time")
+            self.evidence.not_seen.append("NCCL RAS is queried for one workload at a time")
             return
         said = self.options
         look(self.kube, self.pods, self.evidence, execs=not said.no_exec, dumps=said.dumps)
 
     def print_events(self, job: JobDocument) -> None:
-        """Add the events around the one workload to its first document."""
+        """Add the events around the workload to its first document."""
         from cli.running_job import look_around  # noqa: PLC0415 -- most logs are files
 
         assert self.kube is not None

@@ -1,4 +1,4 @@
-"""``seatrial job``: runs a job, shows its state and its pods' output; judges or ends a detached trial."""
+"""``seatrial job``: runs a job, shows its state and its pods' output, and judges or cancels a detached trial."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-"""RFC 1123: what the API server takes as a name."""
+"""RFC 1123: a name that the API server accepts."""
 
 
 OF_ACTION = {
@@ -35,7 +35,7 @@ OF_ACTION = {
 
 
 def parser() -> Parser:
-    """The options of ``seatrial job``."""
+    """Return the parser of ``seatrial job``."""
     made = Parser(
         prog="seatrial job",
         description="Run your own job, inspect any (Job, MPIJob, PyTorchJob, TrainJob); judge or cancel a trial.",
@@ -76,7 +76,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do one of the six for one job; the exit code is that of the epilog."""
+    """Carry out one of the six actions for one job; the epilog lists the exit codes."""
     if arguments[:1] == ["explain"]:
         from cli.explain import main as explain  # noqa: PLC0415 -- it brings the analyzer of logs
 
@@ -108,7 +108,7 @@ def _main(arguments: Sequence[str]) -> int:
 
 
 def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
-    """Print the state, a line for each pod, and the cause where something is wrong."""
+    """Print the state, a line for each pod, and the cause of any failure."""
     seen = jobs.look(options.name)
     words = last_words(lambda: jobs.logs(options.name), seen)
     there = bool(seen.replicas) or jobs.find(options.name)[1] is not None
@@ -144,7 +144,7 @@ def _cancel(jobs: JobLookup, options: argparse.Namespace) -> int:
 
 
 def _attach(kube: Kube, options: argparse.Namespace) -> int:
-    """Take the trial's lease, then run the checks that its own run would have run; another one's is left alone."""
+    """Take the trial's lease, then run the checks of its run; a trial whose lease is held is left alone."""
     from checks.framework.attaching import arguments  # noqa: PLC0415
     from checks.framework.signals import INTERRUPTED  # noqa: PLC0415
     from cli.__main__ import run_checks  # noqa: PLC0415 -- the other three do not load pytest
@@ -163,11 +163,11 @@ def _attach(kube: Kube, options: argparse.Namespace) -> int:
             code = run_checks(command)
     except Watched as error:
         return refuse("job attach", f"{options.name}: {error}", INCONCLUSIVE)
-    except NotFound:  # while its lease was watched another user judged or canceled it
+    except NotFound:  # another user judged or canceled it while its lease was watched
         return refuse("job attach", JobLookup(kube).absent(options.name))
     if code == INTERRUPTED:
         print(
-            f"{options.name} goes on in the cluster: attach again, or seatrial job cancel {options.name}",
+            f"{options.name} continues in the cluster: attach again, or seatrial job cancel {options.name}",
             file=sys.stderr,
         )
     return code

@@ -1,7 +1,7 @@
-"""One answer for one job of the cluster: what its logs say, behind what the cluster says of it.
+"""One answer for one job of the cluster: the cause that the cluster shows, then the cause that its logs show.
 
-A rank that does not run, or a job that waits, does not show in logs; and the last output of a program shows more than
-its exit code. So the cluster's cause comes first, but for an exit code that the logs explain.
+Logs do not show a rank that does not run, or a job that waits; but a program's last output shows more than its exit
+code. So the cluster's cause comes first, except for an exit code that the logs explain.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXITED = "job.failed"
 
 
 def tell(job: JobDocument, name: str, namespace: str, seen: Seen) -> None:
-    """Put into a job's document how the cluster sees the job: its state, its ranks, and its one cause."""
+    """Add the cluster's view of the job to its document: its state, its ranks, and its one cause."""
     job["standing"] = {"job": name, "namespace": namespace, "state": str(seen.state), "ranks": list(seen.standing)}
     if seen.not_seen:
         job["not_seen"] = [*job.get("not_seen", ()), *seen.not_seen]
@@ -38,13 +38,13 @@ def tell(job: JobDocument, name: str, namespace: str, seen: Seen) -> None:
         if not job["files"] or not job["nccl_lines"]:
             job["sentence"] = f"{headline}. {job['sentence']}"
         return
-    if analysis.fault == EXITED and proven and seen.state is JobState.ERROR:  # the logs say why it ended
+    if analysis.fault == EXITED and proven and seen.state is JobState.ERROR:  # the logs show why it ended
         job["sentence"] = f"{headline}: {job['sentence']}"
         return
     if not proven:
         _forget_silence(job)
     said = re.search(r"it does say: (.+)", job["sentence"])
-    words = f" Its log says: {said[1]}" if said and said[1].rstrip(".") not in analysis.observed else ""
+    words = f" Its log shows: {said[1]}" if said and said[1].rstrip(".") not in analysis.observed else ""
     rest = f" Its logs: {job['sentence']}" if proven else words
     job["sentence"] = f"{headline}: {analysis.observed.rstrip('.')}.{rest}"
     at_fault = analysis.err_class is not None and (seen.state is JobState.ERROR or analysis.hopeless)
@@ -56,7 +56,7 @@ def tell(job: JobDocument, name: str, namespace: str, seen: Seen) -> None:
 
 
 def _forget_silence(job: JobDocument) -> None:
-    """Drop that the log shows no transport, with its advice, where that is not what the answer is about."""
+    """Drop the finding that the log shows no transport, with its advice, if the answer is about something else."""
     job["faults"] = [fault for fault in job["faults"] if fault["fault"] != "nccl.no-evidence"]
     job["advice"] = None
     job["causes"] = []
@@ -87,7 +87,7 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 
 
 def words_of(pod: str, lines: Sequence[str]) -> list[str]:
-    """Return the first line by which a program failed, as the log analyzer finds it, and its traceback's last line."""
+    """Return a program's first failure line, as the log analyzer finds it, and its traceback's last line."""
     words: list[str] = []
     partial = nccl.read([(pod, [("\n".join(lines) + "\n").encode("utf-8", "replace")])])
     for job in nccl.conclude(partial, one_job=True):

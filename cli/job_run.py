@@ -1,4 +1,4 @@
-"""``seatrial job run``: create a user's own job, follow it to its end, and say what became of it."""
+"""``seatrial job run``: creates a user's own job, follows it to its end, and reports its outcome."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 INFRASTRUCTURE, PROGRAM, INTERRUPTED = 1, 11, 2
 _OF_CLASS = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
 _LAST_WORDS = 20
-_EXITED = ("job.failed", "container.oom")  # also of a container that is started again and again
-_DRAIN_S = 15.0  # for the last lines of a log, as of a trial's (jobs/run/watcher.py)
+_EXITED = ("job.failed", "container.oom")  # the cause also shows for a container that restarts repeatedly
+_DRAIN_S = 15.0  # for the last lines of a log, as in a trial (jobs/run/watcher.py)
 
 
 def add_options(one: Parser) -> None:
@@ -49,7 +49,7 @@ def add_options(one: Parser) -> None:
     one.add_argument("--cpu", metavar="N", help="resource requests of each pod, in Kubernetes' notation")
     one.add_argument("--memory", metavar="SIZE", help="the same of memory: 64Gi")
     one.add_argument("--time-limit", metavar="SECONDS", type=int, default=0, help="when Kubernetes ends it")
-    one.add_argument("--no-guard", action="store_true", help="create it also where it does not fit the nodes")
+    one.add_argument("--no-guard", action="store_true", help="create it even if it does not fit the nodes")
     one.add_argument("--print-manifests", action="store_true", help="print the objects, and create nothing")
     one.add_argument("--detach", action="store_true", help="create it and leave it to the cluster")
     one.add_argument("--json", action="store_true", help="print one JSON document")
@@ -63,7 +63,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def asked(options: argparse.Namespace, command: Sequence[str]) -> dict[str, Any]:
-    """Return the job in the words of create_job. Raises SpecError and ProfileError for what was asked wrong."""
+    """Return the job in the terms of create_job. Raises SpecError and ProfileError for invalid options."""
     from jobs.trial.names import SpecError  # noqa: PLC0415 -- as below
 
     if not command:
@@ -79,7 +79,7 @@ def asked(options: argparse.Namespace, command: Sequence[str]) -> dict[str, Any]
     rdma = {name: _number(name, amount) for name, amount in pairs("--rdma", options.rdma).items()}
     return {
         "image": options.image,
-        # One word with a space is a line for the shell, as it is to sh -c.
+        # A single word with a space is a line for the shell, as for sh -c.
         "command": command[0] if len(command) == 1 and re.search(r"\s", command[0]) else command,
         "gpu_count": options.gpus,
         "num_nodes": options.nodes,
@@ -97,7 +97,7 @@ def asked(options: argparse.Namespace, command: Sequence[str]) -> dict[str, Any]
 
 
 def print_manifests(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Print the objects of the job as YAML; no cluster is asked. Raises SpecError and ProfileError."""
+    """Print the objects of the job as YAML, without a request to a cluster. Raises SpecError and ProfileError."""
     from jobs.trial.job_spec import own_job  # noqa: PLC0415 -- as below
     from jobs.trial.manifests import job_of, to_yaml  # noqa: PLC0415 -- as below
 
@@ -107,7 +107,7 @@ def print_manifests(options: argparse.Namespace, command: Sequence[str]) -> int:
 
 
 def run(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Create the job and follow it; raises what `asked` does, JobError, ConfigError and ClusterError."""
+    """Create the job and follow it. Raises the errors of `asked`, JobError, ConfigError and ClusterError."""
     from jobs.run.handle import Refused  # noqa: PLC0415
     from jobs.run.launcher import Launcher  # noqa: PLC0415 -- --help does not load the client
 
@@ -125,14 +125,14 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
         print(
             json.dumps({"job": handle.name, "namespace": handle.namespace})
             if options.json
-            else f"{handle.name} goes on in {handle.namespace}: seatrial job status|logs|cancel {handle.name}"
+            else f"{handle.name} continues in {handle.namespace}: seatrial job status|logs|cancel {handle.name}"
         )
         return 0
     return _follow(handle, options)
 
 
 def _follow(handle: JobHandle, options: argparse.Namespace) -> int:
-    """Wait for the end, print it, and delete what cannot start or was interrupted."""
+    """Wait for the end, print it, and delete a job that cannot start or was interrupted."""
     seen: list[Seen] = []
     first = _FirstRank(handle, sys.stderr if options.json else sys.stdout)
     tell = _teller(handle.name, seen)
@@ -155,7 +155,7 @@ def _follow(handle: JobHandle, options: argparse.Namespace) -> int:
     else:
         show(handle.name, last)
         for pod, lines in words.items():
-            print(f"\nlast words of {plain(pod)}:")
+            print(f"\nlast lines of {plain(pod)}:")
             for line in lines:
                 print(f"  {plain(line)}")
     if not last.state.final and last.analysis is not None:
@@ -165,7 +165,7 @@ def _follow(handle: JobHandle, options: argparse.Namespace) -> int:
 
 
 class _FirstRank:
-    """Prints the log of the first rank, or of what starts the ranks, as it is written."""
+    """Prints the log of the first rank, or of the launcher, as it is written."""
 
     def __init__(self, handle: JobHandle, out: TextIO) -> None:
         self.pod = ""
@@ -173,7 +173,7 @@ class _FirstRank:
         self._follower: Follower | None = None
 
     def follow(self, now: Seen) -> None:
-        """Begin once its pod runs, or has run; note when it is over."""
+        """Start once the pod runs or has run; record its end."""
         if self._follower is None and (rank := self._handle.first(now)) is not None:
             self.pod = rank.pod
             self._follower = self._handle.follow(self.pod, lambda: self._over, self._print)
@@ -200,7 +200,7 @@ def status_code(seen: Seen) -> int:
 
 
 def _teller(name: str, seen: list[Seen]) -> Callable[[Seen], None]:
-    """Return a callback that keeps each look in ``seen``, and prints the differences from the one before."""
+    """Return a callback that keeps each observation in ``seen``, and prints the differences from the previous one."""
     told = [""]
 
     def tell(now: Seen) -> None:
@@ -220,7 +220,7 @@ def _teller(name: str, seen: list[Seen]) -> Callable[[Seen], None]:
 
 
 def _last_words(handle: JobHandle, seen: Seen) -> dict[str, list[str]]:
-    """Return the last lines of the pod that the cause is about; else those of all that are left."""
+    """Return the last lines of the pod that the cause is about; without one, of all remaining pods."""
     logs = {pod: lines for pod, lines in handle.logs(_LAST_WORDS).items() if lines}
     pod = seen.analysis.pod if seen.analysis is not None else ""
     return {pod: logs[pod]} if pod in logs else logs
@@ -243,7 +243,7 @@ def last_words(logs: Callable[[], Mapping[str, list[str]]], seen: Seen) -> dict[
 
 
 def show_words(words: Mapping[str, list[str]]) -> None:
-    """Print the program's output, below the pod's name."""
+    """Print the program's output under the pod's name."""
     for pod, lines in words.items():
         print(f"\n{plain(pod)} said:")
         for line in lines:
@@ -251,7 +251,7 @@ def show_words(words: Mapping[str, list[str]]) -> None:
 
 
 def document(name: str, namespace: str, seen: Seen) -> dict[str, Any]:
-    """Return the --json document of one look at a job."""
+    """Return the --json document of one observation of a job."""
     return {
         "job": name,
         "namespace": namespace,
@@ -290,7 +290,7 @@ def told(seen: Seen) -> Iterator[str]:
 
 
 def pairs(option: str, given: Sequence[str]) -> Mapping[str, str]:
-    """Read KEY=VALUE of an option that may be repeated. Raises SpecError."""
+    """Read KEY=VALUE of a repeatable option. Raises SpecError."""
     from jobs.trial.names import SpecError  # noqa: PLC0415 -- as above
 
     found: dict[str, str] = {}

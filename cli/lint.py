@@ -1,4 +1,4 @@
-"""``seatrial lint``: a job's manifest, or a job of the cluster, compared with the needs of training across nodes."""
+"""``seatrial lint``: compares a job's manifest, or a job of the cluster, with the needs of training across nodes."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ KINDS = {
 }
 """Objects that are read from the cluster by KIND/NAME: group, version and resource."""
 _MOST_ANNOTATIONS = 10
-"""Of one kind, which GitHub shows of a step (docs.github.com, workflow commands)."""
+"""Maximum number of annotations of one kind that GitHub shows for a step (docs.github.com, workflow commands)."""
 _TITLES = {True: "has", False: "FAILED", None: "not known"}
 
 
 @dataclass(slots=True)
 class Judged:
-    """One workload: where it is from, what it is, and the findings about it."""
+    """One workload: its origin, its kind, and the findings about it."""
 
     source: str
     workload: str
@@ -73,7 +73,7 @@ class Judged:
 
 
 def parser() -> Parser:
-    """The options of ``seatrial lint``."""
+    """Return the parser of ``seatrial lint``."""
     made = Parser(prog="seatrial lint", description=DESCRIPTION, epilog=EXIT, examples=EXAMPLES)
     made.add_argument(
         "manifests", nargs="+", metavar="FILE", help=f"YAML or JSON, '-' for stdin, {'/NAME, '.join(KINDS)}/NAME"
@@ -85,7 +85,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the missing parts; the exit code is that of the epilog."""
+    """Print the missing parts; the epilog lists the exit codes."""
     options = parser().parse_args(list(arguments))
     from jobs.cluster.facts.workloads import ManifestError  # noqa: PLC0415 -- --help loads no YAML
     from jobs.trial.names import SpecError  # noqa: PLC0415 -- as above
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def of_profile(name: str | None) -> Around:
-    """Return a profile's requirements on the pods; nothing without one. Raises ProfileError and SpecError."""
+    """Return a profile's requirements on the pods; none without a profile. Raises ProfileError and SpecError."""
     from checks.rules.contract import Around  # noqa: PLC0415 -- loads the profiles
 
     if not name:
@@ -123,7 +123,7 @@ def of_profile(name: str | None) -> Around:
 
 
 def verdict_of(judged: Sequence[Judged]) -> Verdict:
-    """Return no-go where anything is missing, and go where something was read and all of it is known."""
+    """Return no-go if any part is missing, and go if at least one workload was read and all of it is known."""
     told = [each.ok for one in judged for each in one.findings]
     if False in told:
         return Verdict.NO_GO
@@ -153,7 +153,7 @@ def _judged(name: str, options: argparse.Namespace, around: Around, others: list
 def _of(
     source: str, found: Manifests, around: Around, services: Sequence[Unstructured] | None = None
 ) -> Iterator[Judged]:
-    """Judge each workload; ``services``: those of its namespace, where they could be listed."""
+    """Judge each workload; ``services``: those of its namespace, if they could be listed."""
     from dataclasses import replace  # noqa: PLC0415 -- as above
 
     from checks.rules.contract import contract_findings, summary  # noqa: PLC0415 -- loads the profiles
@@ -167,9 +167,9 @@ def _of(
 
 
 def of_cluster(kube: Kube, kind: str, name: str, around: Around) -> list[Judged]:
-    """Judge a workload of the cluster, with its Services and what the GPU nodes offer. Raises ClusterError.
+    """Judge a workload of the cluster, with its Services and the GPU nodes' resources. Raises ClusterError.
 
-    What a TrainJob does not say, the JobSet that its runtime made of it does.
+    The parts that a TrainJob leaves open are in the JobSet that its runtime creates.
     """
     from dataclasses import replace  # noqa: PLC0415 -- as above
 
@@ -190,7 +190,7 @@ def of_cluster(kube: Kube, kind: str, name: str, around: Around) -> list[Judged]
 
 
 def lacking(kube: Kube, kind: str, name: str, profile: str | None) -> list[Lacking]:
-    """Return the parts that a workload's manifest certainly lacks; nothing if it cannot be read."""
+    """Return the parts that a workload's manifest certainly lacks; none if it cannot be read."""
     from jobs.cluster.facts.workloads import ManifestError  # noqa: PLC0415 -- as above
 
     try:
@@ -231,7 +231,7 @@ def _optional(kube: Kube, kind: str, name: str) -> Unstructured | None:
 
 
 def _services(kube: Kube) -> list[Unstructured] | None:
-    """Return the namespace's Services; None where they may not be listed."""
+    """Return the namespace's Services; None if they may not be listed."""
     from jobs.cluster.client.kube import path  # noqa: PLC0415 -- as above
 
     try:
@@ -242,7 +242,7 @@ def _services(kube: Kube) -> list[Unstructured] | None:
 
 
 def _gpu_nodes(kube: Kube, around: Around) -> list[tuple[str, set[str]]]:
-    """Return the nodes with GPUs, each with the resources that it offers; none where nodes are not seen."""
+    """Return the nodes with GPUs and the resources of each; none if nodes cannot be listed."""
     from jobs.cluster.client.kube import path  # noqa: PLC0415 -- as above
     from jobs.cluster.unstructured import name_of, whole  # noqa: PLC0415 -- as above
 
@@ -271,7 +271,8 @@ def _zones(kube: Kube, nodes: Sequence[str]) -> tuple[Zones, ...]:
     return tuple(known[name] for name in nodes) if nodes and all(name in known for name in nodes) else ()
 
 
-# -- forms -------------------------------------------------------------------------------------------------------------
+# -- output formats
+# ------------------------------------------------------------------------------------------------------
 
 
 def document(judged: Judged) -> dict[str, Any]:
@@ -297,9 +298,9 @@ def _text(judged: Sequence[Judged], others: Sequence[str], verdict: Verdict, pro
     for one in judged:
         yield from lines(one)
     if others:
-        yield f"not looked at: {', '.join(plain(each) for each in others[:8])}" + (", ..." if len(others) > 8 else "")
+        yield f"not read: {', '.join(plain(each) for each in others[:8])}" + (", ..." if len(others) > 8 else "")
     if not judged:
-        yield "nothing that brings pods is in it"
+        yield "it contains no object that creates pods"
     findings, unknown = (sum(len(one.said(ok)) for one in judged) for ok in (False, None))
     counted = f"{findings} finding{'s' if findings != 1 else ''}, {unknown} not known"
     yield f"{verdict}: {counted}" + ("" if profile else "; without --profile the fabric's needs are not known")

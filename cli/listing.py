@@ -1,4 +1,4 @@
-"""``seatrial checks`` and ``seatrial faults``: the two catalogues, listed or one entry in full."""
+"""``seatrial checks`` and ``seatrial faults``: list the two catalogues, or show one entry in full."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reports.requirements.forms import FORMATS
 from seatrial.faults.catalogue import Fault, OwnFaultsError
 from seatrial.faults.variants import fill
 
-FOUND = 1  # the file has mistakes; one that pytest uses for failed tests, as for a no-go
+FOUND = 1  # the file has errors; pytest's code for failed tests, as for a no-go
 
 
 class _Collector:
@@ -71,24 +71,24 @@ def _by_id(items: Iterable[pytest.Item]) -> dict[str, Declaration]:
 
 
 def declared_checks(options: Sequence[str] = ()) -> dict[str, Declaration]:
-    """Return the checks of this installation by id, in the order in which they run; all, or what pytest options select.
+    """Return the checks of this installation by id, in run order: all, or those that pytest options select.
 
-    Raises RuntimeError where pytest collects none.
+    Raises RuntimeError if pytest collects none.
     """
     return _by_id(_collected(options).selected)
 
 
 def all_checks(files: Sequence[str] = ()) -> dict[str, Declaration]:
-    """Return the checks of all commands, and of a user's files; a sweep's belong to no other run, and come last.
+    """Return the checks of all commands, and of a user's files. The checks of a sweep, part of no other run, come last.
 
-    Raises RuntimeError where pytest collects none.
+    Raises RuntimeError if pytest collects none.
     """
     collected = _collected(["--training", *files])
     return _by_id([*collected.selected, *selection.order(collected.every, collected.every)])
 
 
 def show_checks(arguments: Sequence[str]) -> int:
-    """Print the list of checks, or the checks named in full."""
+    """Print the list of checks, or the named checks in full."""
     examples = (
         "seatrial checks nccl",
         "seatrial checks nccl.gdr",
@@ -122,7 +122,7 @@ def show_checks(arguments: Sequence[str]) -> int:
 
 
 def show_faults(arguments: Sequence[str]) -> int:
-    """Print the list of faults, or the faults named in full."""
+    """Print the list of faults, or the named faults in full."""
     examples = ("seatrial faults gdr", "seatrial faults nccl.gdr-off", "seatrial faults --lint ours.yaml")
     asked = _asked(arguments, "fault", *examples)
     if asked.lint:
@@ -152,12 +152,12 @@ def _texts(fault: Fault) -> Iterator[str]:
 
 
 def _synonyms() -> dict[str, list[str]]:
-    """Return synonyms of faults: a word in lower case, and its fault ids."""
+    """Return synonyms of faults: a lower-case word and its fault ids."""
     return dict(yaml.safe_load(Path(__file__).with_name("synonyms.yaml").read_text(encoding="utf-8")))
 
 
 def _lint(place: Path) -> int:
-    """List the errors of a user's file of faults, one a line; 0 without errors."""
+    """List the errors of a user's file of faults, one a line; return 0 if there are none."""
     from seatrial.faults.own import use  # noqa: PLC0415 -- the lists do not need it
 
     try:
@@ -195,7 +195,7 @@ def _print_entries(
     text: Callable[[str], str],
     synonyms: Mapping[str, Sequence[str]] | None = None,
 ) -> int:
-    """Print all rows, the entries named by their ids in full, or the rows of a family or about a word."""
+    """Print all rows, the entries with the given ids in full, or the rows of a family or about a word."""
     if arguments and all(word in about for word in arguments):
         print("\n\n".join(text(name) for name in arguments))
         return 0
@@ -212,18 +212,18 @@ def _print_entries(
 
 
 def _about(word: str, about: Mapping[str, str], synonyms: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the entries that hold a word that begins so, by their ids first, then those that it represents."""
+    """Return the entries with a word that begins so: first those with it in their ids, then its synonyms."""
     if re.search(r"\w", word) is None:
         return []
     begins = re.compile(rf"(?<![a-z0-9]){re.escape(word.casefold())}")
     meant = {name for other, names in synonyms.items() if _alike(word.casefold(), other) for name in names}
     found = {name: begins.search(name) is None for name in about if begins.search(about[name].casefold())}
-    by_id = sorted(found, key=lambda name: found[name])  # stable: the order of the catalogue within both
+    by_id = sorted(found, key=lambda name: found[name])  # the sort is stable: the order of the catalogue within both
     return [*(name for name in about if name in meant), *(name for name in by_id if name not in meant)]
 
 
 def _alike(word: str, other: str) -> bool:
-    """Return whether the words are equal, plural of each other, or one begins the other by four letters or more."""
+    """Return whether the words are equal, plural of each other, or one begins with the other (four letters or more)."""
     return word in (other, other + "s") or (len(word) >= SHORTEST and other.startswith(word))
 
 
@@ -231,7 +231,7 @@ SHORTEST = 4
 
 
 def _nothing(word: str, kind: str, known: Iterable[str]) -> str:
-    """Report an unknown name; for an id of a known family suggest the nearest: letters alone suggest nothing."""
+    """Report an unknown name; suggest the nearest id only within a known family, since letters alone mislead."""
     family, _, rest = word.casefold().partition(".")
     near = _nearest(rest, [name.partition(".")[2] for name in known if name.partition(".")[0] == family])
     nearest = " or ".join(f"{family}.{name}" for name in near)
@@ -240,7 +240,7 @@ def _nothing(word: str, kind: str, known: Iterable[str]) -> str:
 
 
 def _nearest(word: str, names: Sequence[str]) -> list[str]:
-    """Return the names that are nearly the word, or match each of its parts: at most three."""
+    """Return at most three names that nearly equal the word, or match each of its parts."""
 
     def alike(one: str, other: str) -> float:
         return difflib.SequenceMatcher(None, one, other).ratio()
@@ -254,7 +254,7 @@ def _nearest(word: str, names: Sequence[str]) -> list[str]:
     return sorted(found, key=lambda name: (-near[name], -alike(parts[0], name.split("-")[0])))[:SUGGESTED]
 
 
-NEARLY, SUGGESTED = 0.8, 3  # one letter of five that is wrong, two of ten
+NEARLY, SUGGESTED = 0.8, 3  # one wrong letter of five, two of ten
 
 
 def _check(declared: Declaration) -> str:
@@ -289,7 +289,7 @@ def _entry(name: str, entry: Mapping[str, str], fault: Fault) -> str:
 
 
 def _actions(fault: Fault) -> Iterator[str]:
-    """Yield what to do with the node: the fault's action, others by the observation, those of its Xids; the source."""
+    """Yield the action for the node (the fault's, by observation, of its Xids) and its source."""
     if not fault.action:
         return
     from seatrial.faults.actions import in_words  # noqa: PLC0415 -- the list of checks does not need them
@@ -309,7 +309,7 @@ def _actions(fault: Fault) -> Iterator[str]:
 
 
 def _unnamed(text: str) -> str:
-    """Put a word in the place of each name that a message would give."""
+    """Replace each placeholder that a message would fill by a word."""
     return re.sub(r"\{(?:\d|said)?\}", "NAME", fill(text))
 
 

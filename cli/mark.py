@@ -1,7 +1,8 @@
-"""``seatrial mark``: writes a record's results to the nodes: a condition, a label, a taint that a pass removes.
+"""``seatrial mark``: writes a record's results to the nodes, as a condition, a label, or a taint that a pass removes.
 
-Others wait for these: a node-readiness-controller rule for the condition, a workload's selector for the label, a
-pipeline for the taint. Only what a whole, recent run of this cluster has tried is marked, and only a pass opens a node.
+Controllers and workloads wait for these: a node-readiness-controller rule for the condition, a workload's selector for
+the label, a pipeline for the taint. Only nodes that a complete, recent run of this cluster has tried are marked, and
+only a pass opens a node.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from reports.schema import Record, RecordError, Verdict
 from seatrial.faults.actions import in_words
 
 OLDEST_S = 24 * 3600
-"""A node may be another machine, or have another driver, a day later."""
+"""A day later a node may be another machine, or have another driver."""
 
 
 def parser() -> Parser:
-    """The options of ``seatrial mark``."""
+    """Return the parser of ``seatrial mark``."""
     made = Parser(
         prog="seatrial mark",
         description="Mark the nodes that a run tried, as its record says: passed, failed, or not known.",
@@ -47,7 +48,7 @@ def parser() -> Parser:
     )
     made.add_argument("--untaint", metavar="KEY", help="remove this taint, or label, from nodes that passed only")
     made.add_argument(
-        "--forget", action="store_true", help="before a change: no node that the run tried is known any more"
+        "--forget", action="store_true", help="before a change: reset the nodes that the run tried to unknown"
     )
     made.add_argument("--after", metavar="DIR", type=Path, help="only if the run began after the one in this folder")
     made.add_cluster_options()
@@ -55,7 +56,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Mark the nodes; the exit code is the record's, so that a pipeline may end with this command."""
+    """Mark the nodes; return the record's exit code, so that a pipeline may end with this command."""
     options = parser().parse_args(list(arguments))
     if why := _unfit(options):
         return refuse("mark", why)
@@ -91,9 +92,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _unfit(options: argparse.Namespace) -> str:
-    """Explain why options are invalid; '' if they are not."""
+    """Explain why options are invalid; '' if they are valid."""
     if not (options.node_condition or options.label_nodes or options.untaint):
-        return "say how: --node-condition, --label-nodes or --untaint KEY"
+        return "choose --node-condition, --label-nodes or --untaint KEY"
     if options.forget and options.untaint:
         return "--untaint needs a pass; --forget is not one"
     why = marking.forbidden(options.untaint) if options.untaint else ""
@@ -106,7 +107,7 @@ NOT_THE_SAME = " (its kubelet reports no boot id, or it changed meanwhile)"
 
 
 def refused(record: Record, kube: Kube, earlier: Record | None = None, *, forget: bool = False) -> str:
-    """Explain why a record must mark nothing; '' if it may. With --forget it may be old, and of a partial run."""
+    """Explain why a record must mark nothing; '' if it may. With --forget it may be old, or of a partial run."""
     cluster = record.get("cluster") or {}
     ca = str(cluster.get("ca") or "")
     same = ca == kube.authority if ca and kube.authority else cluster.get("server") == kube.server
@@ -118,11 +119,11 @@ def refused(record: Record, kube: Kube, earlier: Record | None = None, *, forget
 
 
 def _untimely(record: Record, earlier: Record | None) -> str:
-    """Explain why a record does not describe its nodes now."""
+    """Explain why a record does not describe its nodes in their present state."""
     if record.get("scope") != "full":
         return "the run was a partial one"
     if record["verdict"] == Verdict.GO != run_of(record).verdict:
-        return "its verdict is go, and its checks are not"
+        return "its verdict is go, but its checks are not"
     try:
         age = (datetime.datetime.now(datetime.UTC) - _ended(record)).total_seconds()
         before = earlier is not None and _began(record) <= _began(earlier)
@@ -148,15 +149,15 @@ def _began(record: Record) -> datetime.datetime:
 
 
 def _ended(record: Record) -> datetime.datetime:
-    """Raises ValueError, TypeError or OverflowError for invalid times."""
+    """Return the end of a run. Raises ValueError, TypeError or OverflowError for invalid times."""
     return _began(record) + datetime.timedelta(seconds=record.get("seconds") or 0.0)
 
 
 def was_tried(node: Unstructured, record: Record) -> bool:
     """Return whether a node can be the unchanged machine of the run.
 
-    A node that joined later under its name is a different one; a node with a newer change of Ready was lost, or has
-    rebooted.
+    A node that joined later under the same name is a different machine; a node with a newer Ready transition was lost,
+    or has rebooted.
     """
     ready = next((c for c in as_list(as_map(node.get("status")).get("conditions")) if c.get("type") == "Ready"), {})
     since = (as_map(node.get("metadata")).get("creationTimestamp"), ready.get("lastTransitionTime"))
@@ -167,11 +168,11 @@ def was_tried(node: Unstructured, record: Record) -> bool:
 
 
 def judged(record: Record) -> dict[str, bool | None]:
-    """Return for each tried node whether it is bad: False passed, True failed, None not known.
+    """Return whether each tried node is bad: False passed, True failed, None not known.
 
-    A node passes where the whole run did, or where a sweep has proven it and what failed is of other nodes or links; it
-    failed where a finding of a failed check is about it. A partner of a bad node has not passed, nor have
-    the two of a bad pair: the faulty one is unknown.
+    A node has passed if the whole run did, or if a sweep has proven it and the failures are of other nodes or links. It
+    has failed if a finding of a failed check is about it. A partner of a bad node has not passed; neither have the two
+    nodes of a bad pair, since the faulty one is unknown.
     """
     tried = coverage_of(record).tried
     go = record.get("verdict") == Verdict.GO
@@ -191,7 +192,7 @@ def _is_open(record: Record, node: str) -> bool:
 
 
 def _of_elements(record: Record, coverage: Coverage) -> bool:
-    """Return whether all failures are of single nodes, or of a sweep's single links: the rest stays proven."""
+    """Return whether all failures are of single nodes, or of a sweep's single links: the rest remains proven."""
     nodes = (*coverage.tried, *coverage.untried)
     for check in record["checks"]:
         bad = [finding for finding in check["findings"] if finding["ok"] is False]
@@ -208,7 +209,7 @@ def _of_elements(record: Record, coverage: Coverage) -> bool:
 
 
 def faults_of(record: Record, node: str) -> tuple[str, ...]:
-    """Return the faults that failed checks found on a node, each once; those of a pair are of neither of its nodes."""
+    """Return the distinct faults of a node in failed checks; those of a pair belong to neither of its nodes."""
     named = [
         (finding["fault"], finding["subject"])
         for check in record["checks"]
@@ -220,7 +221,7 @@ def faults_of(record: Record, node: str) -> tuple[str, ...]:
 
 
 def action_of(record: Record, node: str) -> str:
-    """Return the word of what to do with a node; '' where no finding names it, and of an earlier version's record."""
+    """Return the action word for a node; '' if no finding names it, or the record is of an earlier version."""
     found = record["actions"].get(node)
     return found["action"] if found else ""
 
@@ -234,7 +235,7 @@ def _mark(
     record: Record,
     options: argparse.Namespace,
 ) -> bool | None:
-    """Write the marks; ``faults`` and ``action`` are a failed node's. Return what they say."""
+    """Write the marks and return their verdict; ``faults`` and ``action`` apply to a failed node."""
 
     def unchanged(raw: Unstructured) -> bool:
         return was_tried(raw, record)
@@ -243,6 +244,6 @@ def _mark(
         bad = marking.condition(kube, node, bad, faults=faults, action=action, unchanged=unchanged)
     if options.label_nodes:
         marking.label(kube, node, bad, action=action)
-    if options.untaint and bad is False:  # last: what waits for the taint finds the other marks already there
+    if options.untaint and bad is False:  # last: whoever waits for the taint finds the other marks in place
         marking.untaint(kube, node, options.untaint, unchanged)
     return bad

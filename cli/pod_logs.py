@@ -1,7 +1,7 @@
-"""The logs of job/NAME: every container's of every pod, including terminated ones.
+"""The logs of job/NAME: of every container of every pod, including terminated ones.
 
-A restarted container keeps the log before the restart: it reports a crash. Containers that say
-nothing of NCCL (proxies, syncers) are read like the others and left out of the answer, unless none says anything.
+For a restarted container the log before the restart is read too: it shows a crash. Containers without NCCL output
+(proxies, syncers) are read like the others and left out of the answer, unless no container has any.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 600.0
 KINDS = ("job", "mpijob", "pytorchjob", "trainjob", "jobset", "rayjob", "statefulset")
-"""The words of what is explained as one job; job/NAME may be of any of them."""
+"""The words for logs that are explained as one job; job/NAME may be any of them."""
 _SHORT = {"po": "pod", "pods": "pod", "sts": "statefulset"} | {f"{kind}s": kind for kind in KINDS}
 
 
 def cluster_name(text: str) -> tuple[str, str] | None:
-    """Return kind and name where a text names a workload as kubectl does (``job/x``, ``pods/x``), else None."""
+    """Return kind and name if a text names a workload as kubectl does (``job/x``, ``pods/x``), else None."""
     kind, slash, name = text.partition("/")
     known = _SHORT.get(kind.lower().partition(".")[0], kind.lower().partition(".")[0])
     if not slash or not name or "/" in name or (known != "pod" and known not in KINDS):
@@ -50,9 +50,9 @@ def hint(text: str) -> str:
 def open_containers(
     kube: Kube, pods: Iterable[Unstructured], *, must: bool = True
 ) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Yield (name, chunks) of every container's log, the older life of each first; a stream is read before the next.
+    """Yield (name, chunks) of every container's log, older instances first; read each stream before the next.
 
-    ``must``: that none has a log yet is an error, since nothing else is known of them.
+    ``must``: raise an error if none has a log yet, since nothing else is known of them.
     """
     opened, refused = 0, None
     for pod in pods:
@@ -67,13 +67,13 @@ def open_containers(
             except ApiError as error:
                 if error.status not in {400, 404}:
                     raise
-                refused = refused or error  # it waits to start, or its older log is gone
+                refused = refused or error  # the container waits to start, or its older log is gone
     if must and not opened and refused is not None:
         raise refused
 
 
 def _containers(pod: Unstructured) -> Iterator[tuple[str, bool]]:
-    """Yield each init container that failed and each container of a pod, the last life of a restarted one first."""
+    """Yield each failed init container and each container of a pod, the previous instance of a restarted one first."""
     for name, again in failed_before(pod):
         if again:
             yield name, True
@@ -88,14 +88,14 @@ def _containers(pod: Unstructured) -> Iterator[tuple[str, bool]]:
 
 
 def _shown(pod: Unstructured, container: str, *, previous: bool) -> str:
-    """Name a log: the pod, its container where it has several, and which life."""
+    """Name a log by its pod, its container if there are several, and its instance."""
     name = name_of(pod)
     several = [str(each.get("name") or "") for each in (pod.get("spec") or {}).get("containers") or [{}]] != [container]
     return name + (f" {container}" if several else "") + (" (before its restart)" if previous else "")
 
 
 def telling(jobs: Iterable[JobDocument], *, or_all: bool) -> list[JobDocument]:
-    """Return the jobs with NCCL in their logs; if none has, all of them or none."""
+    """Return the jobs with NCCL in their logs; if there are none, all of them or none."""
     documents = list(jobs)
     with_nccl = [job for job in documents if job["nccl_lines"] or job["tables"] or job["hang"] or job["crash"]]
     return with_nccl or (documents if or_all else [])

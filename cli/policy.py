@@ -1,4 +1,4 @@
-"""``seatrial policy``: an admission policy that keeps training jobs as the accepted trial was."""
+"""``seatrial policy``: writes an admission policy that requires training jobs to match the accepted trial."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ SWITCH_ON = """\
 
 
 def parser() -> Parser:
-    """The options of ``seatrial policy``."""
+    """Return the parser of ``seatrial policy``."""
     made = Parser(prog="seatrial policy", description=DESCRIPTION, examples=EXAMPLES)
     source = made.add_mutually_exclusive_group(required=True)
-    source.add_argument("--profile", metavar="NAME|FILE", help="requirements of training here")
+    source.add_argument("--profile", metavar="NAME|FILE", help="requirements of training on this cluster")
     source.add_argument(
         "--record", metavar="DIR|report.json", type=Path, help="an accepted run: the proven requests of its pods"
     )
@@ -48,14 +48,14 @@ def parser() -> Parser:
         "--namespace",
         metavar="NAME",
         default=os.environ.get("TAO_K8S_NAMESPACE"),
-        help="where the policy holds (default: the record's, $TAO_K8S_NAMESPACE)",
+        help="the namespace of the policy (default: the record's, $TAO_K8S_NAMESPACE)",
     )
     made.add_argument("--warn", action="store_true", help="warn and audit instead of refusing")
     return made
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the policy; 0, or 4 with one line."""
+    """Print the policy; return 0, or 4 with a one-line error."""
     options = parser().parse_args(list(arguments))
     try:
         whose, spec = (
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _accepted(options: argparse.Namespace) -> tuple[str, TrialSpec]:
-    """Return the run and its trial, by its record alone. Raises RecordError for a run that proves nothing."""
+    """Return the run and its trial from its record. Raises RecordError for a run that proves nothing."""
     record = read_json(options.record)
     run, trial, namespace = record["run_id"], record["trial"], options.namespace or record["cluster"].get("namespace")
     if record["verdict"] != "go" or record["scope"] != "full":
@@ -80,7 +80,7 @@ def _accepted(options: argparse.Namespace) -> tuple[str, TrialSpec]:
     if "pod" in trial:
         spec = spec_of_record(trial["pod"], image=trial.get("image", ""), namespace=_named(namespace))
         return f"run {run}", spec
-    # Records of earlier versions name the profile only; another of that name requests something else.
+    # Records of earlier versions only name the profile; another one of that name has other requests.
     profile = str(record["profile"])
     if profile not in profile_names() or load_profile(profile).digest != record["profile_digest"]:
         raise RecordError(f"the record of run {run} does not contain its pods' requests: name the profile, --profile")
@@ -88,12 +88,12 @@ def _accepted(options: argparse.Namespace) -> tuple[str, TrialSpec]:
 
 
 def _profiled(profile: str, namespace: str | None) -> tuple[str, TrialSpec]:
-    """Return a profile in words, and its trial."""
+    """Return a description of a profile, and its trial."""
     spec = spec_of(load_profile(profile), run_id="policy", namespace=_named(namespace))
     return f"profile {profile}", spec
 
 
 def _named(namespace: str | None) -> str:
     if not namespace:
-        raise RecordError("--namespace is needed: where does the policy hold?")
+        raise RecordError("--namespace is required: the namespace of the policy")
     return namespace

@@ -1,4 +1,4 @@
-"""``seatrial profile``: lint a profile, propose one for this cluster, capture one from an accepted run."""
+"""``seatrial profile``: lints a profile, proposes one for this cluster, or captures one from an accepted run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 MOST_SHOWN = 50
-"""Objections to one profile that lint prints."""
+"""Maximum number of errors of one profile that lint prints."""
 
 
 DETECT = ("seatrial profile detect --cluster sim:healthy", "seatrial profile detect --nodes pool=h100 > my.yaml")
@@ -34,11 +34,11 @@ CAPTURE = ("seatrial profile capture report --slack 5 --extends my.yaml > baseli
 
 
 def parser() -> Parser:
-    """The options of ``seatrial profile``."""
+    """Return the parser of ``seatrial profile``."""
     made = Parser(
         prog="seatrial profile",
-        description="Look at a profile, or propose one.",
-        epilog="Exit codes: 0 done, 1 lint objects, 4 usage error, 10 the cluster could not be read.",
+        description="Lint a profile, propose one, or capture one from a run.",
+        epilog="Exit codes: 0 done, 1 lint found errors, 4 usage error, 10 the cluster could not be read.",
         examples=(
             "seatrial profile detect > my.yaml",
             "seatrial profile lint my.yaml",
@@ -52,7 +52,7 @@ def parser() -> Parser:
     detect.add_argument("--cluster", metavar="WHERE", default="kubeconfig", help="kubeconfig or sim[:SCENARIO]")
     detect.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
     detect.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
-    detect.add_argument("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes to look at")
+    detect.add_argument("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes to read")
     capture = kinds.add_parser("capture", help="turn an accepted run into a baseline", examples=CAPTURE)
     capture.add_argument("record", metavar="DIR|report.json", type=Path, help="the --out folder of an accepted run")
     capture.add_argument(
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def lint(options: argparse.Namespace) -> int:
-    """Say everything that is wrong with each profile; 0 if nothing is."""
+    """Print all errors of each profile; return 0 if there are none."""
     bad = 0
     for ref in options.profiles or profile_names():
         texts = [_told(problem) for problem in problems(ref)]
@@ -88,14 +88,14 @@ def lint(options: argparse.Namespace) -> int:
 
 
 def _told(problem: Problem) -> str:
-    """Describe a problem and, if known, its place."""
+    """Describe an error and, if known, its place."""
     file = f"{problem.file}: " if problem.file else ""
     line = f"line {problem.line}: " if problem.line else ""
     return f"{file}{line}{problem.text}"
 
 
 def detect(options: argparse.Namespace) -> int:
-    """Print the profile that fits the cluster's GPU nodes; every part says where it was taken from."""
+    """Print a profile that fits the cluster's GPU nodes; a comment names the source of every part."""
     from checks.framework.simulation import simulated  # noqa: PLC0415
     from checks.profiles.proposal import propose  # noqa: PLC0415 -- lint needs no cluster
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415
@@ -130,7 +130,7 @@ def detect(options: argparse.Namespace) -> int:
 
 
 def _networks(kube: Kube) -> tuple[list[str], str]:
-    """Names of the secondary networks that Multus could attach, none without Multus; and why they cannot be seen."""
+    """Return the secondary networks that Multus could attach (none without Multus), and why they cannot be listed."""
     from jobs.cluster.client.errors import ApiError, NotFound  # noqa: PLC0415
 
     try:
@@ -143,7 +143,7 @@ def _networks(kube: Kube) -> tuple[list[str], str]:
 
 
 def capture(options: argparse.Namespace) -> int:
-    """Print the baseline that an accepted run represents."""
+    """Print the baseline of an accepted run."""
     if not 0 <= options.slack < 100:
         raise NotABaselineError(f"--slack must be from 0 to below 100 percent, not {options.slack:g}")
     record = read_json(options.record)
@@ -151,7 +151,7 @@ def capture(options: argparse.Namespace) -> int:
         raise NotABaselineError("the run was simulated: its numbers are not from a cluster (--simulated accepts them)")
     parent = options.extends or record["profile"]
     if not parent and record["verdict"] == "go":
-        raise NotABaselineError("the run had no profile: say with --extends which one the floors belong to")
+        raise NotABaselineError("the run had no profile: name the profile of the floors with --extends")
     if not options.extends and parent and parent not in profile_names():
         raise NotABaselineError(f"the run's profile {parent!r} is not a shipped one: name its file with --extends")
     floors = load_profile(str(parent)).floors if parent else ()
@@ -161,7 +161,7 @@ def capture(options: argparse.Namespace) -> int:
 
 
 def _written(proposal: Proposal, head: str) -> str:
-    """Write a proposal as YAML, with a comment naming each part's source."""
+    """Write a proposal as YAML, with a comment that names each part's source."""
     lines = [f"# {head}", *(f"# - {text}" for text in proposal.open)]
     for key, value in proposal.document.items():
         if key in proposal.because:

@@ -1,6 +1,7 @@
-"""``seatrial rbac``: exactly the permissions that this selection of checks needs, as YAML.
+"""``seatrial rbac``: writes the least-privilege permissions of a selection of checks as YAML.
 
-One table (NEEDS in checks/rules/rights.py) drives this, the questions that a run asks first, and what a tenant skips.
+One table (NEEDS in checks/rules/rights.py) decides these, the permissions that a run verifies first, and the checks
+that a tenant skips.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ EXAMPLES = (
 
 
 class SelectionError(ValueError):
-    """No check was selected; one line."""
+    """The error if no check was selected."""
 
 
 def parser() -> Parser:
-    """The options of ``seatrial rbac``."""
-    said = "Print the least rights for the selected checks, as YAML for kubectl apply -f -."
+    """Return the parser of ``seatrial rbac``."""
+    said = "Print the least-privilege permissions for the selected checks, as YAML for kubectl apply -f -."
     made = Parser(prog="seatrial rbac", description=said, examples=EXAMPLES)
     scope = made.add_mutually_exclusive_group()
     scope.add_argument("--cluster", action="store_true", help="with cluster-wide permissions (default)")
@@ -65,7 +66,7 @@ def parser() -> Parser:
     made.add_argument("--launcher", metavar="KIND", default="", help="indexed, mpijob, pytorchjob, trainjob")
     made.add_argument("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE]")
     made.add_argument("--cron", action="store_true", help="with the permissions of scheduled runs (seatrial cron)")
-    made.add_argument("--label-nodes", action="store_true", help="with the right of seatrial cron --label-nodes")
+    made.add_argument("--label-nodes", action="store_true", help="with the permission of seatrial cron --label-nodes")
     made.add_argument("--node-condition", action="store_true", help="with that of seatrial cron --node-condition")
     made.add_argument(
         "--new-nodes", metavar="KEY", nargs="?", const="", help="with those of seatrial cron --new-nodes [KEY]"
@@ -73,7 +74,9 @@ def parser() -> Parser:
     made.add_argument(
         "--hang", action="store_true", help="with the permissions of explain job/NAME on a hung job (pods/exec)"
     )
-    made.add_argument("--check-secrets", action="store_true", help="with the right to get the profile's pull secrets")
+    made.add_argument(
+        "--check-secrets", action="store_true", help="with the permission to get the profile's pull secrets"
+    )
     made.add_argument("--training", action="store_true", help="with the permissions of --training (drains)")
     return made
 
@@ -97,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def selected(options: argparse.Namespace) -> list[Declaration]:
-    """Return the checks that a run with this selection would hold, prerequisites included."""
+    """Return the checks of a run with this selection, prerequisites included."""
     more = [f"-k={options.k}"] * bool(options.k) + [f"-m={options.m}"] * bool(options.m)
     more += [f"--check={check_id}" for check_id in options.check] + ["--training"] * options.training
     more += [f"--profile={options.profile}"] * without_gpus(options.profile)
@@ -113,7 +116,7 @@ def selected(options: argparse.Namespace) -> list[Declaration]:
 def least(
     checks: Iterable[Declaration], spec: TrialSpec, profile: Profile, *, tenant: bool, check_secrets: bool = False
 ) -> tuple[Right, ...]:
-    """Return the permissions that these checks need, each once; for a tenant's run without those of skipped checks."""
+    """Return the distinct permissions of these checks; for a tenant's run without those of skipped checks."""
     run = [check for check in checks if not tenant or check.tenant or not beyond_namespace(check.needs)]
     run = [check for check in run if not (check.of_gpus and profile.gpu.none)]
     needs = {need for check in run for need in check.needs} - unused(spec, profile)
@@ -124,14 +127,14 @@ def least(
 
 
 def objects(rights: Iterable[Right], name: str, namespace: str) -> Iterator[Unstructured]:
-    """Yield a service account and the roles and bindings that grant it these rights."""
+    """Yield a service account and the roles and bindings that grant it these permissions."""
     rights = list(rights)
     yield _object("v1", "ServiceAccount", name, namespace)
     for scope, kind, place in (("namespace", "Role", namespace), ("cluster", "ClusterRole", "")):
         rules = list(grouped(r for r in rights if r.scope == scope))
         if not rules:
             continue
-        own = name if place else f"{name}:{namespace}"  # cluster-scoped; another namespace's account has its own
+        own = name if place else f"{name}:{namespace}"  # a cluster-scoped name; another namespace's account has its own
         yield {**_object(f"{RBAC}/v1", kind, own, place), "rules": rules}
         yield {
             **_object(f"{RBAC}/v1", f"{kind}Binding", own, place),
@@ -146,7 +149,7 @@ def _object(api_version: str, kind: str, name: str, namespace: str) -> Unstructu
 
 
 def grouped(rights: Iterable[Right]) -> Iterator[Unstructured]:
-    """Write rights as rules: resources of one group that have the same verbs share a rule."""
+    """Write permissions as rules: resources of one group with the same verbs share a rule."""
     verbs: dict[tuple[str, str, str], list[str]] = {}
     for right in rights:
         resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
@@ -155,6 +158,7 @@ def grouped(rights: Iterable[Right]) -> Iterator[Unstructured]:
     for (group, resource, name), granted in verbs.items():
         rules.setdefault((group, tuple(v for v in VERBS if v in granted), name), []).append(resource)
     for (group, together, name), resources in rules.items():
-        # A Role's `namespaces` is its own one: asking for a namespace is a request in it (apiserver, requestinfo.go).
+        # A Role's `namespaces` is its own namespace: a get of a namespace is a request in it (apiserver,
+        # requestinfo.go).
         named = {"resourceNames": [name]} if name not in ("", OWN) else {}
         yield {"apiGroups": [group], "resources": sorted(resources), **named, "verbs": list(together)}

@@ -1,4 +1,4 @@
-"""``seatrial checks --requirements LIST [DIR]``: a list of requirements, its checks, and what a run shows of each."""
+"""``seatrial checks --requirements LIST [DIR]``: shows a list of requirements, its checks, and a run's results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def list_names() -> tuple[str, ...]:
 
 
 def load_list(ref: str, known: Collection[str]) -> RequirementList:
-    """Read a shipped list by name, or a file by path. Raises ProfileError (one line), of an unknown check, too."""
+    """Read a shipped list by name, or a file by path. Raises ProfileError (one line), also for an unknown check."""
     path = SHIPPED / f"{ref}.yaml"
     if "/" in ref or ref.endswith((".yaml", ".yml")):
         path = Path(ref)
@@ -47,12 +47,12 @@ def load_list(ref: str, known: Collection[str]) -> RequirementList:
 
 
 def show_requirements(ref: str, words: Sequence[str], style: str, checks: Collection[str]) -> int:
-    """Print the map of a list, or what the record of a run shows of it; then the exit code is the list's."""
+    """Print the map of a list, or a run's results for it; then the exit code is the list's."""
     if len(words) > 1:
         return refuse("checks", f"--requirements takes one record of a run, not {len(words)}")
     try:
         record = read_json(Path(words[0])) if words else None
-        own = [check["id"] for check in record["checks"]] if record else []  # a user's checks are in no catalogue
+        own = [check["id"] for check in record["checks"]] if record else []  # a user's checks are not in the catalogue
         wanted = load_list(ref, {*checks, *own})
     except (ProfileError, RecordError) as error:
         return refuse("checks", safe(str(error)))

@@ -1,8 +1,8 @@
 """Evidence of a running job beyond its logs: pods and nodes, cluster events, NCCL RAS, Flight Recorder dumps.
 
-Events of its pods and nodes, the nodes' conditions and lines in its logs show what happened during it. One exec into
-one pod asks RAS, which describes the whole job; dumps are in every pod. Unreadable facts are listed with the permission
-that is missing, and the rest continues.
+Events of its pods and nodes, the nodes' conditions and lines in its logs show the course of the job. One exec into one
+pod queries RAS, which describes the whole job; dumps are in every pod. Facts that cannot be read are listed with the
+missing permission, and the rest continues.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from seatrial.logs.hang.model import Evidence, Pod
 from seatrial.logs.job_document import Around
 
 LINES = 2000
-"""Of each container's log, the last ones: what a program says as it dies."""
+"""The last lines of each container's log: a program's output as it fails."""
 AT_ONCE = 8
 MOST_PODS, MOST_NODES = 256, 64
 
@@ -54,7 +54,7 @@ def look_around(kube: Kube, pods: Sequence[Unstructured], not_seen: list[str]) -
             not_seen.append(f"conditions of the nodes: {node}")
             break
         moments += around.from_node(node)
-    for place, kind in ((kube.namespace, "Pod"), ("default", "Node")):  # a node's events are in default
+    for place, kind in ((kube.namespace, "Pod"), ("default", "Node")):  # a node's events are in the namespace default
         try:
             if place != kube.namespace:
                 kube.require("list", "events", namespace=place)
@@ -68,7 +68,7 @@ def look_around(kube: Kube, pods: Sequence[Unstructured], not_seen: list[str]) -
 
 
 def _refused(kube: Kube, verb: str, resource: str) -> str:
-    """Report that a right on the whole cluster is missing, without a request beyond it; '' where it is there."""
+    """Return the error if a cluster-wide permission is missing, without the request itself; '' if it is granted."""
     try:
         kube.require(verb, resource, namespace="")
     except ClusterError as error:
@@ -101,7 +101,7 @@ SAMPLES, PAUSE_S = 3, 5.0
 _EXEC_S = 150.0  # three answers of at most 30 s, the pauses, and a slow start of Python
 MOST_DUMP_BYTES = 256 << 20
 _DUMP_SETTINGS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")
-# What the image has: Python reports the protocol itself, ncclras comes with NCCL's packages (bin/ncclras).
+# Python with our RAS client if the image has it, else ncclras, which is part of NCCL's packages (bin/ncclras).
 _SHELL = """
 for python in python3 /opt/conda/bin/python3 /usr/bin/python3; do
   command -v "$python" >/dev/null 2>&1 && exec "$python" -IB -c 'import sys; exec(sys.stdin.buffer.read(%d))'
@@ -122,7 +122,7 @@ def look(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, *, execs:
     if not running:
         return
     if not execs:
-        evidence.not_seen.append("NCCL RAS and dumps were not asked for (--no-exec)")
+        evidence.not_seen.append("NCCL RAS and dumps were not requested (--no-exec)")
         return
     answered = False
     try:
@@ -140,7 +140,7 @@ def look(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, *, execs:
 
 
 def tail(kube: Kube, pod: str, container: str, lines: int = 400, *, timestamps: bool = False) -> list[str]:
-    """Return the last lines of a container's log, with ``timestamps`` each behind its time; none if it is not read."""
+    """Return the last lines of a container's log, with ``timestamps`` each after its time; none if unreadable."""
     try:
         with kube.log_stream(
             kube.namespace,
@@ -158,7 +158,7 @@ def tail(kube: Kube, pod: str, container: str, lines: int = 400, *, timestamps: 
 
 # -- pods and nodes ----------------------------------------------------------------------------------------------------
 def _pods(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, *, more: bool) -> Iterator[Pod]:
-    """Yield the job's pods; with ``more`` their events and nodes are requested."""
+    """Yield the job's pods; with ``more`` their events and nodes are read, too."""
     events = _events(kube, evidence) if more else []
     nodes = _nodes(kube, pods, evidence) if more else {}
     for pod in pods:
@@ -201,7 +201,7 @@ def _nodes(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence) -> dict
 
 
 def _node_trouble(node: Unstructured | None) -> str:
-    """Name a node's bad conditions: Ready is not True, or any other one is."""
+    """Name a node's bad conditions: Ready if it is not True, and any other that is True."""
     if node is None:
         return ""
     said = []
@@ -248,7 +248,7 @@ def _running(pod: Unstructured) -> bool:
 
 
 def _container(pod: Unstructured) -> str:
-    """Return the running container that holds the job: the one that requests GPUs, else the first."""
+    """Return the running container that runs the job: the one that requests GPUs, else the first."""
     running = {
         str(entry.get("name"))
         for entry in as_list(as_map(pod.get("status")).get("containerStatuses"))
@@ -310,7 +310,7 @@ def _all_dumps(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, dum
 
 
 def _take(pod: str, done: Executed, evidence: Evidence) -> bool:
-    """Read the client's lines; foreign output, as of a shell's profile, is passed over."""
+    """Read the client's lines; other output, such as a shell profile's, is ignored."""
     taken, any_taken = 0, False
     raw = done.out.decode("utf-8", "replace")
     if "Communicators..." in raw and not raw.lstrip().startswith("{"):
@@ -339,7 +339,7 @@ def _take(pod: str, done: Executed, evidence: Evidence) -> bool:
         why = done.errors.decode("utf-8", "replace").strip().splitlines()[-1:] or [
             done.message or "it ended without a status"
         ]
-        evidence.not_seen.append(f"pod {pod}: the RAS client did not end: {safe(why[0], 200)}")
+        evidence.not_seen.append(f"pod {pod}: the RAS client did not finish: {safe(why[0], 200)}")
     return any_taken
 
 
@@ -361,7 +361,7 @@ def _right(kube: Kube, error: ClusterError) -> str:
 
 def _no_nodes(kube: Kube) -> str:
     grant = f"kubectl create clusterrole seatrial-nodes --verb=get --resource=nodes, bound with {_subject(kube)}"
-    return f"no right to get nodes ({grant})"
+    return f"no permission to get nodes ({grant})"
 
 
 def _subject(kube: Kube) -> str:

@@ -1,7 +1,7 @@
-"""``seatrial serve``: answers /metrics from the newest run in a folder.
+"""``seatrial serve``: serves /metrics from the newest run in a folder.
 
-Scheduled runs leave metrics of their own there, and in a ConfigMap: they know which nodes are bad and what counts only
-when it fails again. Those are served as they are; of other runs the newest record.
+Scheduled runs write their own metrics there and to a ConfigMap, since they know the bad nodes and the failures that
+count only when repeated. Those are served unchanged; for other runs the newest record is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PORT = 9464
 
 
 def parser() -> Parser:
-    """The options of ``seatrial serve``."""
+    """Return the parser of ``seatrial serve``."""
     made = Parser(prog="seatrial serve", description=DESCRIPTION, examples=EXAMPLES)
     made.add_argument("folder", metavar="DIR", type=Path, help="where runs write (--out DIR, or --out DIR/NAME)")
     made.add_argument("--listen", metavar="ADDRESS", default="127.0.0.1", help="default: 127.0.0.1; in a pod 0.0.0.0")
@@ -38,7 +38,7 @@ def parser() -> Parser:
 
 
 class Newest:
-    """A collector that reads the newest record when it is asked."""
+    """A collector that reads the newest record for each request."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,7 +83,7 @@ class Newest:
             try:
                 about = place.stat()
             except OSError:
-                continue  # deleted by a run that forgets its oldest ones
+                continue  # deleted by a run that removes its oldest ones
             if not S_ISREG(about.st_mode):
                 continue
             key = (place, about.st_mtime, about.st_size)
@@ -110,7 +110,7 @@ def _left_by_a_scheduled_run(folder: Path) -> tuple[KnownRecord, list[Metric]] |
 
 @dataclass(frozen=True, slots=True)
 class KnownRecord:
-    """A record in short: when it was written, when its run ended, and whether that was a success."""
+    """The times of a record: when it was written, when its run ended, and when that was a success."""
 
     place: Path
     stamp: float
@@ -120,7 +120,7 @@ class KnownRecord:
 
     @classmethod
     def read(cls, place: Path, stamp: float) -> KnownRecord:
-        """Read a record; one that cannot be read is known as such."""
+        """Read a record; an unreadable one is marked as such."""
         try:
             record = read_json(place)
         except RecordError as error:

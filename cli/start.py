@@ -1,4 +1,4 @@
-"""Suggests three next commands, depending on the place (a kubeconfig, an earlier report, or neither)."""
+"""Suggests three next commands, depending on the context (a kubeconfig, an earlier report, or neither)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 REPORT = "report"
-"""The folder that README's commands write their report to."""
+"""The report folder of README's commands."""
 
 
 def _reported() -> bool:
-    """Return whether there is the record of a run on a real cluster; that of a demo is nothing to continue from."""
+    """Return whether there is the record of a run on a real cluster; one of a demo does not count."""
     try:
         record = json.loads((Path(REPORT) / "report.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -20,7 +20,7 @@ def _reported() -> bool:
 
 
 def main() -> int:
-    """Print them; returns 0."""
+    """Print the commands; return 0."""
     kubeconfig = any(Path(place).is_file() for place in os.environ.get("KUBECONFIG", "").split(os.pathsep) if place)
     kubeconfig = kubeconfig or (Path.home() / ".kube" / "config").is_file()
     if _reported():

@@ -34,11 +34,11 @@ TRAIN_S = 60
 """Seconds that the training steps of each node alone add to the first round (docs/fleet.md); 240 at most."""
 LARGEST = 10_000
 PAIR = 2
-"""Nodes that a pair has tested together already: no job over all of them follows."""
+"""The number of nodes that a single pair covers, so that no job over all nodes follows."""
 
 
 def parser() -> Parser:
-    """The options of ``seatrial sweep``."""
+    """Return the parser of ``seatrial sweep --plan``."""
     made = Parser(prog="seatrial sweep", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES)
     made.add_argument("--plan", action="store_true", help="print the plan, start nothing")
     made.add_argument("--nodes", type=int, metavar="N", help="nodes of the fleet")
@@ -60,7 +60,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the plan; 0, or 4 with one line."""
+    """Print the plan; return 0, or 4 with a one-line error."""
     made = parser()
     options = made.parse_args(list(arguments))
     if options.nodes is None or not 1 <= options.nodes <= LARGEST:
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """The rounds of a sweep, how many nodes are held in each, and whether a job over all that passed follows."""
+    """The rounds of a sweep, how many nodes each holds, and whether a job over all passed nodes follows."""
 
     rounds: list[Done]
     held: list[int]
@@ -96,7 +96,7 @@ class Plan:
 
 
 def _plan(fleet: Fleet, rules: Rules, bad: str | None, *, scale: bool) -> Plan:
-    """Play a sweep in which nothing fails but, where one is named, one node with every partner."""
+    """Simulate a sweep without failures, or with one named node that fails with every partner."""
     history: list[Done] = []
     held: list[int] = []
     while (each := next_round(fleet, rules, history)) is not None:
@@ -144,7 +144,7 @@ def _slots(rounds: Sequence[Done]) -> int:
 
 
 def _cost(fleet: Fleet, plan: Plan, gpus: int, alone_s: int) -> str:
-    """Describe the cost of a plan. All GPUs of a node are held until it is released."""
+    """Describe the cost of a plan; all GPUs of a node are held until it is released."""
     size, ends = len(fleet.nodes), ROUND_S * plan.scale
     spent_s = START_S + alone_s + ROUND_S * len(plan.rounds) + ends
     pairs = sum(len(test) for done in plan.rounds for test in done.round.tests if len(test) > 1) / size

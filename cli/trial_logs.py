@@ -1,4 +1,4 @@
-"""Logs of a trial's own pods: their evidence lines hold the analysis, and the pods of a run are one job.
+"""Logs of a trial's own pods: their evidence lines contain the analysis, and the pods of a run are one job.
 
 A pod of the trial prints no NCCL log: it analyses its ranks' files and prints the state of that analysis in numbered
 parts (jobs.run.evidence). Any other log passes through untouched.
@@ -27,7 +27,7 @@ _OF_A_SWEEP = "These are pods of a sweep; its tests are judged together: its rep
 
 
 class Pod(NamedTuple):
-    """The origin of an evidence line. `attempt`: its rendezvous address, unique for each attempt; empty: not shown."""
+    """The origin of an evidence line. `attempt`: its rendezvous address, unique for each attempt; or empty."""
 
     run: str
     attempt: str
@@ -36,17 +36,17 @@ class Pod(NamedTuple):
 
 @dataclass(slots=True)
 class TrialLogs:
-    """Takes trial logs out of a stream of sources, and concludes from their probes' reports."""
+    """Separates trial logs from a stream of sources, and concludes from their probes' reports."""
 
     readers: dict[Pod, EvidenceReader] = field(default_factory=dict)
     """Readers of a pod's evidence, in the order of the logs."""
     logs: dict[Pod, dict[str, None]] = field(default_factory=dict)
     """The names of a pod's logs."""
     _attempts: dict[tuple[str, str, int], str] = field(default_factory=dict)
-    """Log, run and rank -> the attempt of the lines being read."""
+    """Log, run and rank -> the attempt of the current lines."""
 
     def other_sources(self, sources: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[tuple[str, Iterable[bytes]]]:
-        """Yield the sources that are not a trial's logs; these are read here."""
+        """Yield the sources that are not a trial's logs; read the trial's logs."""
         for name, chunks in sources:
             rest = iter(chunks)
             head = b""
@@ -83,7 +83,7 @@ class TrialLogs:
         self.readers.setdefault(pod, EvidenceReader(run)).feed(text)
 
     def _runs(self) -> Iterator[dict[Pod, RankEvidence]]:
-        """The pods of each attempt of each run, but for attempts that were stopped and made again."""
+        """Return the pods of each attempt of each run, except attempts that were stopped and repeated."""
         read = {pod: reader.result() for pod, reader in sorted(self.readers.items())}
         for run in dict.fromkeys(pod.run for pod in self.readers):
             attempts: dict[str, dict[Pod, RankEvidence]] = {}
@@ -93,7 +93,7 @@ class TrialLogs:
             order = sorted(attempts, key=lambda attempt: max(map(_started, attempts[attempt].values())))
             *before, last = order
             for attempt in before:
-                if not attempt:  # without its start belongs to the others
+                if not attempt:  # a probe without its start belongs to the others
                     attempts[last] = attempts[attempt] | attempts[last]
                 elif not any(map(_stopped, attempts[attempt].values())):
                     yield attempts[attempt]
@@ -131,13 +131,13 @@ class TrialLogs:
 
 
 def _started(pod: RankEvidence) -> float:
-    """When the pod's probe started, in seconds since 1970; 0 where its start is cut off."""
+    """Return the start time of the pod's probe in seconds since 1970; 0 if the log lacks it."""
     when = pod.stages.get("start", {}).get("time")
     return float(when) if isinstance(when, int | float) else 0.0
 
 
 def _stopped(pod: RankEvidence) -> bool:
-    """Whether a pod was ended from outside, or its log ends before its probe did."""
+    """Return whether a pod was terminated externally, or its log ends before its probe did."""
     end = pod.stages.get("end")
     return end is None or bool(end.get("stopped"))
 
@@ -149,7 +149,7 @@ def _concluded(
     expect: Expected,
     collective: str | None = None,
 ) -> list[JobDocument]:
-    """Conclude from the pods' parts; without any, from an empty log and the probe's reason.
+    """Conclude from the pods' parts; if there are none, from an empty log and the probe's reason.
 
     ``collective`` is the stage's collective, for a table that does not name it.
     """

@@ -1,4 +1,4 @@
-"""Reports usage errors: one line, with pytest's exit code for them."""
+"""Reports usage errors in one line, with pytest's exit code for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INCONCLUSIVE = EXIT_CODES[Verdict.INCONCLUSIVE]
 
 
 class _Screen(argparse.HelpFormatter):
-    """A help text with examples exactly as written."""
+    """A help text that keeps the examples' layout."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         intro, *examples = text.split("\n\n  ")
@@ -30,10 +30,10 @@ class _Screen(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser with errors of one line; argparse's own exit code, 2, means 'interrupted' here.
+    """An argument parser with one-line errors; argparse's own exit code, 2, means 'interrupted' here.
 
-    No option may be abbreviated: a new one must not change what an existing command line means. ``examples``, whole
-    command lines, end its help.
+    No option may be abbreviated: a new one must not change the meaning of an existing command line. ``examples``,
+    complete command lines, end its help.
     """
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), epilog: str = "", **options: Any) -> None:
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         return list(self._actions)
 
     def add_cluster_options(self, what_for: str = "") -> None:
-        """Add the options that say which cluster and which of its namespaces is meant."""
+        """Add the options that select the cluster and its namespace."""
         default = f"{what_for}, like the next two" if what_for else "default: $KUBECONFIG, then ~/.kube/config"
         self.add_argument("--kubeconfig", metavar="FILE", help=default)
         self.add_argument(
@@ -71,20 +71,20 @@ class Parser(argparse.ArgumentParser):
 
 
 def refuse(command: str, why: object, code: int = USAGE) -> int:
-    """Say in one line on standard error why a command does not continue, and return its exit code."""
+    """Print a one-line reason why a command does not continue on standard error, and return its exit code."""
     print(f"seatrial {command}: {why}", file=sys.stderr)
     return code
 
 
 def connect(options: argparse.Namespace) -> Kube:
-    """Prepare a client for the cluster that the options name. Raises ConfigError where the settings cannot work."""
+    """Return a client for the cluster that the options name. Raises ConfigError for invalid settings."""
     from jobs.cluster.client.kube import Kube  # noqa: PLC0415 -- --help does not load the client
 
     return Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
 
 
 def own_program() -> tuple[list[str], dict[str, str]]:
-    """Return the start of a command line that runs this program in its own process, and its environment."""
+    """Return the start of a command line that runs this program in a separate process, and its environment."""
     root = Path(__file__).resolve().parent.parent
     wheel = (root / "__main__.py").is_file()
     paths = [str(root.parent if wheel else root), os.environ.get("PYTHONPATH")]
@@ -111,15 +111,15 @@ RUNS = {
         ),
     ),
 }
-"""The purpose of the commands that pytest carries out, with examples."""
+"""The purpose of the commands that pytest executes, with examples."""
 
 
 FIRST = (*("--cluster", "--profile", "--nodes", "--on", "--check", "--training", "--out", "--verbose", "--quiet"),)
-"""The options that a screen has room for; --help-all shows all."""
+"""The options that fit a screen; --help-all shows all."""
 
 
 def run_parser(command: str, *, whole: bool = True) -> Parser:
-    """The options of ``preflight`` or ``accept`` for its help, ``whole`` or on one screen; pytest reads them."""
+    """Return the parser of ``preflight`` or ``accept`` for its help, ``whole`` or on one screen; pytest parses them."""
     from checks.framework.options import OF_TRIAL, add_options  # noqa: PLC0415 -- loads pytest
 
     said, examples = RUNS[command]

@@ -1,4 +1,4 @@
-"""What to do with each node, as every form of the report has it: read from the record, not derived again."""
+"""The action for each node, as every form of the report shows it: read from the record, not derived again."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .schema import RecordedAction
 
 TITLE = "What to do with each node"
 PARTS = 8
-"""Parts of a node that a line names; the record has all."""
+"""Maximum number of parts of a node that a line names; the record has all."""
 NODES = 50
-"""Nodes that a value of one line names."""
+"""Maximum number of nodes with one value that a line names."""
 
 
 def lines(actions: Mapping[str, RecordedAction]) -> list[str]:
-    """Return a line for each node that a finding asks to do something with, the heaviest action first."""
+    """Return a line for each node with an action, the heaviest action first."""
     return [plain(f"{node} {sentence(each)}") for node, each in actions.items()]
 
 
 def sentence(each: RecordedAction) -> str:
-    """Return a node's action by its word and in words, and that of each of its GPUs: two of them may differ."""
+    """Return a node's action as its word and in words, and that of each of its GPUs, since two may differ."""
     said = f"{each['action']}: {each['said']}" if each["said"] else each["action"]
     if [*each["parts"]] in ([], [each["node"]]):
         return said
@@ -32,6 +32,6 @@ def sentence(each: RecordedAction) -> str:
 
 
 def in_one_line(actions: Mapping[str, RecordedAction]) -> str:
-    """Return the word of each node's action; '' without any."""
+    """Return the action word of each node; '' without an action."""
     shown = [f"{plain(node)}: {plain(each['action'])}" for node, each in islice(actions.items(), NODES)]
     return ", ".join(shown) + (f" and {len(actions) - NODES} more" if len(actions) > NODES else "")

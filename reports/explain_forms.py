@@ -1,7 +1,7 @@
-"""The judgement of an NCCL log in its forms: text for a terminal, Markdown, JSON; and the few lines on many jobs.
+"""The judgement of an NCCL log as text for a terminal, Markdown or JSON; and a short overview of many jobs.
 
-Text fits 80 columns; colour is used only when requested. Markdown is for an issue, a chat or a step's summary: nothing
-of the log is markup. explain_page.py has the HTML.
+Text fits 80 columns; colour is used only when requested. Markdown is for an issue, a chat or a step's summary; text
+from the log is escaped. explain_page.py has the HTML.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PLAIN = dict.fromkeys(_COLOURS, str)
 
 
 def to_json(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- JSON has no colour
-    """Return the JSON document, ``{"schema": 1, "jobs": [...]}``, as text; it never holds NaN."""
+    """Return the JSON document, ``{"schema": 1, "jobs": [...]}``, as text; it never contains NaN."""
     return json.dumps({"schema": SCHEMA, "jobs": list(jobs)}, indent=2, allow_nan=False) + "\n"
 
 
@@ -57,7 +57,7 @@ def _job_text(job: Job, paint: Paint, width: int) -> str:
 
 
 def _wrap(text: str, width: int, indent: str, first: str | None = None) -> list[str]:
-    """Wrap text; long names are broken rather than let run over the edge."""
+    """Wrap text; break long names instead of exceeding the width."""
     start = indent if first is None else first
     lines = textwrap.wrap(
         plain(text, 1200), width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
@@ -80,7 +80,7 @@ def _part_text(part: Part, paint: Paint, width: int) -> Iterator[str]:
             yield from _wrap(item.text, width, "    ", f"  {number} " if part.numbered else "  ")
         for below in item.below:
             if below.label == "confirm":
-                start = "    " if item.text else "  "  # below its cause, or in line with the remedy
+                start = "    " if item.text else "  "  # below the cause, or aligned with the remedy
                 yield from _wrap(below.text, width, start + " " * 9, f"{start}{below.label:<9}")
             else:
                 yield from _wrap(f"{below.label}: {below.text}" if below.label else below.text, width, " " * 6, " " * 4)
@@ -95,18 +95,18 @@ def _part_text(part: Part, paint: Paint, width: int) -> Iterator[str]:
 
 
 def to_markdown(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- neither has Markdown
-    """Return the judgement for an issue or a chat: Markdown in which nothing of the log is markup."""
+    """Return the judgement for an issue or a chat: Markdown with the log's text escaped."""
     return "\n\n---\n\n".join(_job_markdown(job) for job in jobs) + "\n"
 
 
 def _md(value: object, limit: int = 600) -> str:
-    """Escape what Markdown or HTML would act upon."""
+    """Escape characters that Markdown or HTML would interpret."""
     text = plain(value, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return unlinked(re.sub(r"([\\`*_{}\[\]()#+!|~])", r"\\\1", text))
 
 
 def _code(value: object, limit: int = 400) -> str:
-    """Return an inline code span that its content cannot leave."""
+    """Return an inline code span that its content cannot end."""
     text = plain(value, limit)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
@@ -153,20 +153,20 @@ def _below(below: Below) -> str:
 
 
 FEW = 3
-"""Jobs that are reported in full; of more, a line or two for each kind, unless requested."""
+"""Maximum number of jobs that are reported in full; more get a line or two for each kind, unless requested."""
 MAX_KINDS = 9
 MAX_NAMES = 200
 MAX_ANNOTATIONS = 10
-"""Of each level that GitHub shows for one step (docs.github.com, workflow commands)."""
+"""Maximum number of annotations of each level that GitHub shows for one step (docs.github.com, workflow commands)."""
 LONGEST = 900_000
-"""Characters; GitHub takes a step's summary of 1 MiB at most."""
+"""Maximum number of characters; GitHub takes a step's summary of 1 MiB at most."""
 
 RENDERERS: dict[str, Callable[..., str]] = {"text": to_text, "json": to_json, "markdown": to_markdown, "html": to_html}
 """Format name -> renderer(jobs, color=False)."""
 
 
 def summary(jobs: Sequence[Job], width: int = WIDTH) -> str:
-    """Return at most a screen (24 lines) on many jobs: each kind of result with its jobs, the worst first."""
+    """Return an overview of many jobs on one screen (24 lines): each kind of result with its jobs, the worst first."""
     kinds: dict[tuple[int, str, str, str], list[Job]] = defaultdict(list)
     order = [Verdict.NO_GO, Verdict.INCONCLUSIVE, Verdict.GO]
     for job in jobs:
@@ -186,19 +186,14 @@ def summary(jobs: Sequence[Job], width: int = WIDTH) -> str:
     name = plain(worst["files"][0], 200) if worst["files"] else ""
     return (
         "\n".join(
-            [
-                *lines,
-                "",
-                "Each in full: --full; as a program reads it: --format json",
-                _cut(f"First to read: {name}", width),
-            ]
+            [*lines, "", "All in full: --full; for programs: --format json", _cut(f"First to read: {name}", width)]
         )
         + "\n"
     )
 
 
 def _names(jobs: Sequence[Job], room: int) -> str:
-    """Return as many names of logs as fit, and how many more there are."""
+    """Return as many names of logs as fit, and the number of others."""
     names = [plain(job["files"][0], MAX_NAMES).rpartition("/")[2] for job in jobs if job["files"]]
     shown = ""
     for index, name in enumerate(names):
@@ -231,6 +226,6 @@ def workflow_commands(jobs: Sequence[Job]) -> Iterator[str]:
 
 
 def step_summary(jobs: Sequence[Job]) -> str:
-    """Return Markdown for a workflow's step: few jobs in full, of many the kinds of results."""
+    """Return Markdown for a workflow's step: a few jobs in full, an overview of many."""
     text = to_markdown(jobs) if len(jobs) <= FEW else "```text\n" + summary(jobs).replace("`", "'") + "```\n"
-    return text if len(text) <= LONGEST else text[:LONGEST] + "\n\n(cut: GitHub takes no more)\n"
+    return text if len(text) <= LONGEST else text[:LONGEST] + "\n\n(truncated at GitHub's limit)\n"

@@ -1,4 +1,4 @@
-"""The page of `seatrial explain --format html`: what to do, then who talks to whom, with the late ranks marked."""
+"""The page of `seatrial explain --format html`: actions, then the matrix of hosts with the late ranks marked."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .plain import plain
 from .template import render
 
 MAX_HOSTS = 96
-"""Hosts in the matrix, those of late and dead ranks first; the JSON form has all."""
+"""Maximum number of hosts in the matrix, those of late and dead ranks first; the JSON form has all."""
 MAX_RANKS = 4096
 STATES = (("dead_ranks", "dead"), ("late_ranks", "late"), ("unknown_ranks", "unknown"), ("waiting_ranks", "waiting"))
 _FAST = frozenset(("ib", "roce", "efa", "cxi", "gib", "mnnvl"))
 LONGEST = 1200
-"""Characters of one text of a log."""
+"""Maximum number of characters of one text from a log."""
 
 
 def to_html(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- a page has its own
@@ -52,7 +52,7 @@ def _ranks(job: Job, key: str) -> list[int]:
 
 
 def _hosts(job: Job, states: Mapping[int, str]) -> list[tuple[str, list[tuple[int, str]]]]:
-    """Return the ranks by host, each with its state; of no host those that have one. The worst hosts come first."""
+    """Return the ranks of each host with their states, the worst hosts first; without hosts, ranks with a state."""
     rows = [(host["name"] or "host not shown", host["ranks"]) for host in job["hosts"]]
     shown = {rank for _, ranks in rows for rank in ranks}
     if rest := sorted(set(states) - shown):
@@ -67,12 +67,12 @@ def _hosts(job: Job, states: Mapping[int, str]) -> list[tuple[str, list[tuple[in
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts names with numbers as people count: node-2 before node-10."""
+    """Return a key that sorts numbers in names by value: node-2 before node-10."""
     return [(int(part[:18]), "") if part.isdecimal() else (0, part) for part in re.split(r"([0-9]+)", name)]
 
 
 def _matrix(job: Job, states: Mapping[int, str]) -> Mapping[str, object] | None:
-    """Return the matrix of hosts, None where no pair is known: a row sends, a column receives."""
+    """Return the matrix of hosts, None if no pair is known: a row sends, a column receives."""
     pairs = {(pair["src"], pair["dst"]): pair for pair in job["pairs"]}
     lost = {rank for rank, state in states.items() if state in ("late", "dead")}
     marked = {str(host["name"]) for host in job["hosts"] if lost & set(host["ranks"])}

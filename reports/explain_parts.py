@@ -1,9 +1,9 @@
 """The content of `explain` for a job, in parts.
 
-Its text, its Markdown and its page write the same ones in their own form.
+Text, Markdown and page render the same parts.
 
-What is to be done comes first, then the evidence: what happened around it, who talked to whom, what is wrong, the
-numbers. The average bus bandwidth is only shown together with the sweep that it is an average of.
+The actions come first, then the evidence: events around the job, pairs of hosts, faults and numbers. The average bus
+bandwidth is shown only together with its sweep of sizes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Below(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One of several: its text, and the text below it."""
+    """An item of a list: its text, and the texts below it."""
 
     text: str
     below: tuple[Below, ...] = ()
@@ -43,22 +43,22 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of the content: title, first sentence, lines of logs, items, a table, and a note on all of it."""
+    """A part of the content: title, first sentence, lines of logs, items, a table, and notes on all of it."""
 
     title: str = ""
-    severity: str = ""  # of a fault: fatal, degraded, info
+    severity: str = ""  # severity of a fault: fatal, degraded, info
     fault: str = ""  # its id, and the reason of its creation
     lead: str = ""  # the first sentence
     quoted: Sequence[EvidenceLine] = ()
     items: Sequence[Item] = ()
     numbered: bool = False
-    table: Sequence[Sequence[str]] = ()  # the first row are the heads
+    table: Sequence[Sequence[str]] = ()  # the first row has the headers
     notes: Sequence[str] = ()
     advice: Sequence[Below] = ()
 
 
 def names_of(job: Job, room: int) -> str:
-    """Return the first of a job's logs, and how many more there are, in some columns."""
+    """Return the first of a job's logs, and the number of others, within some columns."""
     files = job["files"]
     if not files:
         return ""
@@ -67,7 +67,7 @@ def names_of(job: Job, room: int) -> str:
 
 
 def where(item: EvidenceLine, file: str) -> str:
-    """Return the place of evidence; other evidence than a log's line has no number."""
+    """Return the place of evidence; only a log's line has a number."""
     if not file:
         return f"line {item['line']}"
     return f"{file}:{item['line']}" if item["line"] else file
@@ -100,7 +100,7 @@ def what_happened(job: Job) -> Iterator[Part]:
 
 
 def what_is_wrong(job: Job) -> Iterator[Part]:
-    """Yield the faults with their evidence, the benchmark's numbers, and what the log does not show."""
+    """Yield the faults with their evidence, the benchmark's numbers, and the facts missing in the log."""
     for fault in job["faults"]:
         asked = fault["fault"] == "nccl.no-evidence" and _asks_for_more(job)
         yield _fault(fault, shown_above=asked or fault is _main(job))
@@ -117,7 +117,7 @@ def what_is_wrong(job: Job) -> Iterator[Part]:
 
 
 def _asks_for_more(job: Job) -> bool:
-    """Return whether a log shows too little, so that another run is all that helps; a hang may still be looked at."""
+    """Return whether a log shows too little, so that only another run helps; a hang may still be inspected."""
     too_little = job["verdict"] == "inconclusive" and not job["causes"] and "late_ranks" not in job
     return too_little and bool(job["advice"])
 
@@ -129,7 +129,7 @@ def _main(job: Job) -> FoundFault | None:
 
 
 def _causes(job: Job) -> Part:
-    """Return the causes that remain, each with its confirmation and its remedy."""
+    """Return the remaining causes, each with its confirmation and its remedy."""
     several = len(job["causes"]) > 1
     fault = _main(job)
     return Part(
@@ -147,7 +147,7 @@ _GDR = {True: "yes", False: "no", None: "not shown"}
 
 
 def _facts(job: Job) -> Iterator[str]:
-    """Yield the facts about a job in a few words each."""
+    """Yield short facts about a job."""
     yield f"NCCL {job['nccl_version']}" if job["nccl_version"] else "NCCL version not shown"
     yield _count(job["ranks"], "rank")
     yield "one host shows" if job["nodes"] == 1 and job["ranks"] is None else _count(job["nodes"], "host")
@@ -175,7 +175,7 @@ _ROLES = {"failure": "the failure", "likely": "LIKELY THE CAUSE", "possible": "p
 
 
 def _around(job: Job) -> Iterator[Item]:
-    """Yield the events in the job's time, in order, each with its part in the failure."""
+    """Yield the events during the job, in order, each with its part in the failure."""
     for each in job.get("around", ())[:MAX_AROUND]:
         place = " on ".join(plain(part, 100) for part in (each["pod"], each["node"]) if part)
         role = _ROLES.get(each["role"], each["role"])
@@ -184,7 +184,7 @@ def _around(job: Job) -> Iterator[Item]:
 
 
 def _lacking(job: Job) -> Iterator[Item]:
-    """Yield the missing parts of the workload's manifest; a log that shows its effect is named with it."""
+    """Yield the missing parts of the workload's manifest, each with a log that shows its effect."""
     shown = {fault["fault"] for fault in job["faults"]} & _EFFECTS
     for each in job.get("manifest", ())[:MAX_PLACES]:
         sockets = "the log shows sockets; " if shown and each["fault"] == "manifest.no-rdma" else ""
@@ -193,7 +193,7 @@ def _lacking(job: Job) -> Iterator[Item]:
 
 
 def _places(job: Job) -> Iterator[Item]:
-    """Yield each late, dead or silent rank: its number, where it is, its last words."""
+    """Yield each late, dead or silent rank: its number, its place, its last lines."""
     for rank, place in list(job.get("places", {}).items())[:MAX_PLACES]:
         spot = [
             f"host {place['host']}" if place["host"] else "",
@@ -214,7 +214,7 @@ _GPUDIRECT = {True: "GPUDirect", False: "no GPUDirect", None: "", "mixed": "GPUD
 
 
 def between_hosts(job: Job) -> Iterator[Part]:
-    """Yield the pairs of hosts, those first that differ from the rest, with what carried their data."""
+    """Yield the pairs of hosts with their transports, those that differ from the rest first."""
     if not job["pairs"]:
         return
     kinds = [(tuple(sorted(pair["transports"])), pair["gdr"], pair["direction"]) for pair in job["pairs"]]
@@ -271,7 +271,7 @@ def _benchmark(table: Table) -> Part:
 
 
 def _size(number: float) -> str:
-    """Return a size as people write it: 8 B, 64 KiB, 16 GiB."""
+    """Return a size with a unit: 8 B, 64 KiB, 16 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024 or unit == "GiB":
             return f"{number:g} {unit}" if number == int(number) else f"{number:.1f} {unit}"
@@ -315,7 +315,7 @@ def _notes(table: Table) -> Iterator[str]:
 
 
 def _references(table: Table) -> Iterator[str]:
-    """Yield how the numbers compare with the links and, where a profile was named, with what the platform gives."""
+    """Yield how the numbers compare with the links and, with a profile, with the platform's figures."""
     wire = table.get("wire")
     if wire and wire["node_gbps"] is not None:
         rail = f", {wire['rail_gbit_s']:g} Gb/s a rail" if wire["rail_gbit_s"] else ""

@@ -1,6 +1,6 @@
-"""The page of a run: one file, which requests nothing from elsewhere and can be read without its script.
+"""The page of a run: one file, which loads no other resource and is readable without its script.
 
-pytest-html brings the option; what it writes is replaced, since it shows neither a verdict nor a check's own outcome.
+pytest-html provides the option; its content is replaced, since it shows neither a verdict nor a check's own outcome.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 NODES_SHOWN = 200
-"""Names of nodes that were not tried; the record has all of them."""
+"""Maximum number of names of untried nodes; the record has all of them."""
 BAD_SHOWN, GOOD_SHOWN = 50, 10
-"""Rows of one check's table: of what was found, and of what is as it should be; the record has all of them."""
+"""Maximum number of rows of bad and of good findings in one check's table; the record has all of them."""
 ENTRIES = 8
-"""Failed checks in the table of contents."""
+"""Maximum number of failed checks in the table of contents."""
 TITLE = 90
-"""Characters of the culprit in the title: a browser's tab and a list of files show the first."""
+"""Maximum number of characters of the culprit in the title, which a browser's tab and a list of files truncate."""
 LONGEST_TEXT = 20_000
-"""Characters of what a test of the user's own printed."""
+"""Maximum number of characters of a user test's output."""
 
 
 class Section(NamedTuple):
@@ -47,14 +47,14 @@ class Section(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Findings as the rows of a table, and in words how many were left out."""
+    """Findings as the rows of a table, and the number of omitted ones in words."""
 
     rows: Sequence[Mapping[str, str]]
     left: str
 
 
 class UserTest(NamedTuple):
-    """A test of the session that is not a check: its id, outcome and what it printed."""
+    """A test of the session that is not a check: its id, outcome and output."""
 
     id: str
     outcome: str
@@ -62,7 +62,7 @@ class UserTest(NamedTuple):
 
 
 def page(run: Run, others: Sequence[UserTest] = ()) -> str:
-    """Return the page of a run; ``others``: what else the session tested."""
+    """Return the page of a run; ``others``: other tests of the session."""
     record = run.to_dict()
     summary = summarize(record)
     sections = [each for each in _sections(run, record, summary, others) if each.body]
@@ -73,7 +73,7 @@ def page(run: Run, others: Sequence[UserTest] = ()) -> str:
 
 
 def _head(run: Run) -> list[str]:
-    """Say on which cluster, when, against what, how far and how long."""
+    """Describe the cluster, time, reference, coverage and duration of the run."""
     namespace = run.cluster.get("namespace")
     scenario = run.cluster.get("scenario")
     context = run.cluster.get("context")
@@ -98,7 +98,7 @@ def _date(started: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as people say it: 19 s, 6 min 12 s, 2 h 3 min."""
+    """Return a duration as text: 19 s, 6 min 12 s, 2 h 3 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -116,7 +116,7 @@ def _sections(run: Run, record: Record, summary: Summary, others: Sequence[UserT
     if summary.proven:
         yield Section("proven", "Proven", _proven(summary), "Proven")
     yield _listed("not-judged", "Not judged", _not_judged(summary))
-    yield _listed("not-seen", "Not seen, so not judged", run.not_seen)
+    yield _listed("not-seen", "Not visible, so not judged", run.not_seen)
     yield _listed("leftovers", "Left behind, not deleted", run.leftovers)
     yield Section("nodes", "Nodes", matrix(run), "Nodes")
     yield Section("links", "Every node, every link", swept(run.sweep or {}), "Every link")
@@ -124,7 +124,7 @@ def _sections(run: Run, record: Record, summary: Summary, others: Sequence[UserT
     yield Section("bandwidth", plot.TITLE, plot.bandwidth(tables, run.floors), "Bandwidth")
     yield Section("training", "Training steps", training(run.training), "Training steps")
     yield Section("checkpoints", "Checkpoints", checkpoint(run.checkpoint), "Checkpoints")
-    yield Section("time", "Where the time went", timeline(run.trial.get("timeline", ())), "Time")
+    yield Section("time", "Timeline of the trial", timeline(run.trial.get("timeline", ())), "Time")
     if run.results or others:
         yield Section("checks", "All checks", _checks(run, others), "All checks")
     folded = [
@@ -144,13 +144,13 @@ def _listed(anchor: str, title: str, texts: Sequence[str]) -> Section:
 
 
 def _proven(summary: Summary) -> Markup:
-    """Bandwidths next to their floors, then what else was proven, in words."""
+    """Yield bandwidths next to their floors, then further proven properties."""
     measured = [_margin(each) for each in summary.measured]
     return render("proven.html", measured=measured, rows=summary.in_words)
 
 
 def _margin(each: Measured) -> Mapping[str, Any]:
-    """Add the margin over the floor, and what a bar needs: both as shares of the larger one."""
+    """Add the margin over the floor, and the lengths of the bar, as shares of the larger value."""
     shown: dict[str, Any] = {**each._asdict(), "margin": None}
     try:
         value, floor = float(each.value), float(each.floor)
@@ -175,9 +175,9 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "started": run.started,
         "took": f"{run.seconds:.1f} s",
         "profile": run.profile or "none",
-        **({"seen as": "a tenant, with the rights of one namespace"} if run.tenant else {}),
+        **({"seen as": "a tenant, with the permissions of one namespace"} if run.tenant else {}),
         "scope": f"{run.scope} {run.selection}".strip(),
-        "nodes": f"{run.coverage}{' (all were asked for)' if run.asks_all else ''}",
+        "nodes": f"{run.coverage}{' (all were requested)' if run.asks_all else ''}",
         **({"nodes tried": run.coverage.tried[:NODES_SHOWN]} if run.coverage.tried else {}),
         **({"nodes not tried": left} if (left := run.coverage.not_tried(NODES_SHOWN)) else {}),
         **{k: v for k, v in run.cluster.items() if v not in ("", [], None)},
@@ -188,12 +188,12 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 
 def _differing(installed: Sequence[tuple[str, str]]) -> frozenset[str]:
-    """Return the lines of a bill of materials with several values for one thing: nodes differ in it."""
+    """Return the lines of a bill of materials with several values for one component: nodes differ in it."""
     return frozenset(what for what, value in installed if re.search(r"\(\d+\), ", value))
 
 
 def _sentences(collectives: Mapping[str, RecordedJob | None], hosts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The facts of NCCL's own log about the collectives, with nodes in place of pods; equal sentences are one."""
+    """Return the facts of NCCL's log about the collectives, with nodes in place of pods; equal sentences once."""
     named: dict[str, list[str]] = {}
     for name, job in collectives.items():
         if job and (said := job["sentence"]):
@@ -218,7 +218,7 @@ STATES = {True: ("ok", "ok"), False: ("not ok", "bad"), None: ("not seen", "uncl
 
 
 def findings(found: Sequence[Finding]) -> Table:
-    """Return a table of findings: first what was found, then a few of those that are as they should be."""
+    """Return a table of findings: first the bad ones, then a few good ones."""
     bad, good = [f for f in found if f.ok is not True], [f for f in found if f.ok is True]
     rows = [
         {
@@ -236,7 +236,7 @@ def findings(found: Sequence[Finding]) -> Table:
 
 
 def _checks(run: Run, others: Sequence[UserTest]) -> Markup:
-    """All checks by family; a family in which something was found is open."""
+    """Return all checks by family; a family with bad findings is expanded."""
     by_family: dict[str, list[CheckResult]] = {}
     for result in run.results:
         by_family.setdefault(result.id.partition(".")[0], []).append(result)
@@ -264,6 +264,6 @@ def _checks(run: Run, others: Sequence[UserTest]) -> Markup:
 
 
 def _first_findings(found: Sequence[Finding]) -> str:
-    """The observation of a passed check, in a line: the whole is in its details."""
+    """Return the observation of a passed check in one line; its details have the full text."""
     said = [f"{f.subject}: {f.observed} {f.unit}".strip() for f in found[:2]]
     return "; ".join(said) + (f" … and {len(found) - 2} more" if len(found) > 2 else "")

@@ -1,6 +1,6 @@
 """The report as GitHub-flavoured Markdown: for a ticket, an issue, or the summary of a workflow's step.
 
-Text from a cluster can neither make a link nor mention a user: names are code spans, sentences are escaped.
+Text from a cluster can neither create a link nor mention a user: names are code spans, sentences are escaped.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .summary import Summary, summarize
 from .training_page import STATES, amounts, figures, rows, slowest_first
 
 FINDINGS = 20
-"""Rows for one check; the record has all of them."""
+"""Maximum number of rows for one check; the record has all of them."""
 LONGEST = 60_000
-"""Characters; GitHub refuses an issue of more than 65,536."""
+"""Maximum number of characters; GitHub refuses an issue of more than 65,536."""
 
 
 def markdown(record: Record) -> str:
@@ -103,7 +103,7 @@ def _training(record: Record) -> Iterable[str]:
         yield "## Checkpoints"
         yield table(("measured", "what"), [(escaped(number), escaped(what)) for number, what in lines])
         yield table(("node", "step", *STATES), [[code(cell) for cell in row] for row in rows(saved)[:FINDINGS]])
-        yield "Seconds from the moment a node began to write a step until it had the state."
+        yield "Seconds from the moment a node began to write a step until it reached the state."
 
 
 def _finding(check: RecordedCheck, faults: Mapping[str, Mapping[str, str]]) -> Iterable[str]:
@@ -138,7 +138,7 @@ def _finding(check: RecordedCheck, faults: Mapping[str, Mapping[str, str]]) -> I
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of cells that are Markdown already."""
+    """Return a table of cells that already are Markdown."""
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     lines += ["| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)
@@ -150,7 +150,7 @@ def _line(value: object) -> str:
 
 
 def code(value: object) -> str:
-    """Return a text as a code span, which nothing in it can end."""
+    """Return a text as a code span that its content cannot end."""
     text = _line(value)
     if not text:
         return ""
@@ -171,6 +171,6 @@ def unlinked(text: str) -> str:
 
 
 def workflow_command(level: str, title: str, text: str) -> str:
-    """Return an annotation as GitHub's workflow commands have it; neither text can begin another command."""
+    """Return an annotation as a GitHub workflow command; neither text can begin another command."""
     name, message = (_line(each).replace("%", "%25").replace("::", ": :") for each in (title, text))
     return f"::{level} title={name.replace(':', '%3A').replace(',', '%2C')}::{message}"

@@ -1,4 +1,4 @@
-"""Nodes by families of checks as a table: where in the fleet something was found, at one glance."""
+"""Nodes by families of checks as a table: an overview of the bad findings in the fleet."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from .schema import Outcome
 from .template import render
 
 ROWS, FINDINGS = 200, 20
-"""Nodes with a row of their own, and findings that one row opens; the record has all of them."""
+"""Maximum number of nodes with a separate row, and of findings in one expanded row; the record has all."""
 NAMES = 2000
-"""Names of nodes that share a row; the record has all of them."""
+"""Maximum number of names of nodes that share a row; the record has all of them."""
 FEW = 16
-"""Nodes up to which each has its own row, whatever was found."""
-CLASSES = {False: "f", None: "u", True: "p"}  # of page.css: failed, not clear, passed
-WORST_LAST = "npuf"  # a check that failed outweighs all
+"""In a fleet of at most this many nodes each has its own row."""
+CLASSES = {False: "f", None: "u", True: "p"}  # classes in page.css: failed, not clear, passed
+WORST_LAST = "npuf"  # a failed check outweighs all others
 _WORD = re.compile(r"[^\s(),:;]+")
 
 
 class Found(NamedTuple):
-    """The first of some findings with their checks, and how many there are."""
+    """The first findings with their checks, and the number of all."""
 
     shown: Sequence[tuple[CheckResult, Finding]]
     total: int
 
     def __bool__(self) -> bool:
-        """Return whether there are any."""
+        """Return whether there are findings."""
         return self.total > 0
 
 
@@ -114,7 +114,7 @@ def _cells(
         if result.outcome is Outcome.SKIPPED:
             continue
         shown = any(finding.ok is not True for finding in result.findings)
-        if result.outcome is not Outcome.PASSED and not shown:  # nothing was reported of any node
+        if result.outcome is not Outcome.PASSED and not shown:  # no finding names a node
             for node in nodes:
                 worsen(node, _family(result), "u")
         of_all = False
@@ -122,14 +122,14 @@ def _cells(
             state = CLASSES[finding.ok]
             named = nodes.intersection(_WORD.findall(finding.subject))
             if finding.ok is not True and not named:
-                named, state = nodes.intersection(_WORD.findall(finding.observed)), "u"  # named, not at fault
+                named, state = nodes.intersection(_WORD.findall(finding.observed)), "u"  # named only, not at fault
             if finding.ok is not True:
                 for kept in [of_node.setdefault(node, []) for node in named] if named else [together]:
                     kept.append((result, finding))
                 of_all = of_all or not named
             for node in named:
                 worsen(node, _family(result), state)
-        for node in (tried or nodes) if of_all else ():  # which of them, nothing shows
+        for node in (tried or nodes) if of_all else ():  # any of them may be at fault
             worsen(node, _family(result), "u")
     return cells, of_node, together
 

@@ -3,9 +3,9 @@
 Rendered into ``metrics.prom`` (for node_exporter's textfile collector), pushed, or served. Names follow
 prometheus.io/docs/practices/naming: a prefix, base units (seconds, bytes), no unit that changes.
 
-To a Pushgateway they go under one group for each namespace. A scheduled run remembers what came before and replaces the
-group. A run by hand replaces only what it shows: the time of the last success and the nodes that were called bad stay
-as the scheduled runs left them; the next one takes over.
+A Pushgateway holds them in one group for each namespace. A scheduled run has the history and replaces the group. A
+manual run replaces only its own metrics: the time of the last success and the bad nodes remain those of the scheduled
+runs until the next one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .schema import Record, RecordedJob, Verdict, elements
 
 SWEEP_STATES = ("proven", "flaky", "suspect", "not tested", "at fault")
 MOST_SERIES = 1000
-"""Of one metric: a run over thousands of nodes must not fill a monitoring system; what is left out is counted."""
+"""Maximum number of series of one metric, so as not to overload a monitoring system; omitted series are counted."""
 LEAST_SIZE = 1 << 30
-"""Bytes: smaller rows show latency, and are in the report."""
+"""Bytes; smaller rows show latency, and are only in the report."""
 
 
 def exposition(
@@ -42,10 +42,10 @@ def exposition(
 ) -> str:
     """Return the metrics of a run in Prometheus' text format.
 
-    ``last_success``: when the last accepted run ended (seconds since 1970), where an earlier one is known.
-    ``bad``: by node, what scheduled runs have found over time: called bad, or known to be good.
-    ``history``: by node, since when no trial ran on it (seconds since 1970), its trials and failures of eight weeks.
-    ``actions``: by node, what to do with one that an earlier run has failed.
+    ``last_success``: when the last accepted run ended (seconds since 1970), if an earlier one is known. ``bad``: by
+    node, the result of scheduled runs over time: bad, or known to be good. ``history``: by node, the time of the last
+    trial on it (seconds since 1970), its trials and failures of eight weeks. ``actions``: by node, the action for one
+    that failed in an earlier run.
     """
     known = registry(record, last_success=last_success, bad=bad, history=history, actions=actions)
     return generate_latest(known).decode()
@@ -59,7 +59,7 @@ def registry(
     history: Mapping[str, tuple[float, int, int]] | None = None,
     actions: Mapping[str, str] | None = None,
 ) -> CollectorRegistry:
-    """Return the metrics of a run as a registry, to be pushed or served."""
+    """Return the metrics of a run as a registry, to push or serve."""
     made = _Metrics()
     if bad is not None:
         judged = made.gauge(
@@ -107,7 +107,7 @@ def _of_run(made: _Metrics, record: Record, last_success: float | None) -> None:
         "seatrial_run_verdict", "1 for the verdict of the run, 0 for the other verdicts.", ("verdict",)
     )
     made.fill(verdict, {(name,): float(record["verdict"] == name) for name in Verdict})
-    made.gauge("seatrial_run_duration_seconds", "How long the run took.").set(record["seconds"])
+    made.gauge("seatrial_run_duration_seconds", "Duration of the run.").set(record["seconds"])
     made.gauge("seatrial_run_timestamp_seconds", "When the run ended, since 1970.").set(ended(record))
     success = succeeded(record) or last_success
     if success is not None:
@@ -117,7 +117,7 @@ def _of_run(made: _Metrics, record: Record, last_success: float | None) -> None:
 
 
 def _of_history(made: _Metrics, history: Mapping[str, tuple[float, int, int]]) -> None:
-    """The nodes not tested for longest come first: the bound on series must not drop them."""
+    """Add the nodes not tested for longest first: the bound on series must not drop them."""
     tested = made.gauge(
         "seatrial_node_tested_timestamp_seconds",
         "When a trial last ran on a node, or when the node was first seen, since 1970.",
@@ -127,15 +127,17 @@ def _of_history(made: _Metrics, history: Mapping[str, tuple[float, int, int]]) -
     worst = sorted(history.items(), key=lambda item: -item[1][2])
     trials = made.gauge("seatrial_node_trials", "Trials of a node in the last eight weeks.", ("node",))
     made.fill(trials, {(name,): float(count) for name, (_, count, _) in worst})
-    failed = made.gauge("seatrial_node_failed_trials", "Those of them that failed the node.", ("node",))
+    failed = made.gauge(
+        "seatrial_node_failed_trials", "Trials of the last eight weeks that failed the node.", ("node",)
+    )
     made.fill(failed, {(name,): float(count) for name, (_, _, count) in worst})
 
 
 def _of_nodes(made: _Metrics, record: Record) -> None:
-    """The tried share of the pool; NaN for an invisible pool, which no alert takes for none."""
+    """Add the tried share of the pool; NaN for an invisible pool, which no alert treats as 0."""
     coverage = coverage_of(record)
     made.gauge("seatrial_nodes_tried", "Nodes on which the trial of this run ran.").set(len(coverage.tried))
-    made.gauge("seatrial_pool_nodes", "Nodes of the pool that this run is about; NaN where they are not seen.").set(
+    made.gauge("seatrial_pool_nodes", "Nodes of the pool that this run is about; NaN if they are not visible.").set(
         math.nan if coverage.pool is None else len(coverage.pool)
     )
     each = made.gauge(
@@ -148,34 +150,34 @@ def _of_nodes(made: _Metrics, record: Record) -> None:
 
 
 def _of_actions(made: _Metrics, record: Record, earlier: Mapping[str, str]) -> None:
-    """What to do with each node, one series for each: the label has one of six words."""
+    """Add one series for each node with an action; the label has one of six words."""
     action = made.gauge(
         "seatrial_node_action",
-        "1 for what the findings of a node ask to do with it, the heaviest: the words of docs/record.md.",
+        "1 for the heaviest action that the findings of a node require: the words of docs/record.md.",
         ("node", "action"),
     )
     found = {node: each["action"] for node, each in record["actions"].items()}
     asked = {**found, **{node: each for node, each in earlier.items() if node not in found}}
     heaviest = sorted(asked.items(), key=lambda item: -weight(item[1]))
     samples: dict[tuple[str, ...], float] = {(node, word): 1.0 for node, word in heaviest if weight(word) >= 0}
-    made.fill(action, samples or {("none", str(Action.NONE)): 0.0})  # a push replaces only what has a sample
+    made.fill(action, samples or {("none", str(Action.NONE)): 0.0})  # a push replaces only metrics with a sample
 
 
 def _of_checks(made: _Metrics, record: Record) -> None:
     checks = record["checks"]
-    outcome = made.gauge("seatrial_check_outcome", "1 for how the check ended.", ("check", "outcome"))
+    outcome = made.gauge("seatrial_check_outcome", "1 for the outcome of the check.", ("check", "outcome"))
     made.fill(outcome, {(c["id"], str(c["outcome"])): 1.0 for c in checks})
-    seconds = made.gauge("seatrial_check_duration_seconds", "How long the check took.", ("check",))
+    seconds = made.gauge("seatrial_check_duration_seconds", "Duration of the check.", ("check",))
     made.fill(seconds, {(c["id"],): c["seconds"] for c in checks})
     samples: dict[tuple[str, ...], float] = {}
     for check in checks:
         for finding in check["findings"]:
             if finding["fault"] and finding["ok"] is not True:
                 samples[finding["fault"],] = samples.get((finding["fault"],), 0.0) + 1
-    faults = made.gauge("seatrial_fault_subjects", "How many subjects a fault was found on.", ("fault",))
+    faults = made.gauge("seatrial_fault_subjects", "Number of subjects with the fault.", ("fault",))
     made.fill(
         faults, samples or {("none",): 0.0}
-    )  # a push replaces only what has a sample: the last run's must not stay
+    )  # a push replaces only metrics with a sample: the last run's must not remain
 
 
 def _of_trial(made: _Metrics, record: Record) -> None:
@@ -202,7 +204,7 @@ def _of_trial(made: _Metrics, record: Record) -> None:
 
 
 def _of_training(made: _Metrics, record: Record) -> None:
-    """Metrics of training steps; none for a run without them."""
+    """Add the metrics of training steps; none for a run without them."""
     steps = record["training"]
     if not steps or "tflops" not in steps:
         return
@@ -222,7 +224,7 @@ def _of_training(made: _Metrics, record: Record) -> None:
 
 
 def _of_sweep(made: _Metrics, record: Record) -> None:
-    """Metrics of a sweep; none for other runs, so that an alert on their absence is possible."""
+    """Add the metrics of a sweep; none for other runs, so that an alert on their absence is possible."""
     sweep = record["sweep"]
     if not sweep:
         return
@@ -259,7 +261,7 @@ JOB = "seatrial"
 
 
 class PushError(Exception):
-    """The metrics did not arrive; one line, with nothing of the address in it, which may hold a password."""
+    """The metrics could not be delivered; one line, without the address, which may hold a password."""
 
 
 def push(url: str, record: Record, **known: Any) -> None:

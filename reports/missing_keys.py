@@ -1,4 +1,4 @@
-"""Gives a JSON document every key that its TypedDict has, with an empty value where the document has none."""
+"""Adds missing keys of a TypedDict to a JSON document, with empty values."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _check = cache(checker)
 
 
 def filled(hint: type, document: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return a document with every key of a TypedDict, and its first mismatch in one line; '' without one."""
+    """Return a document with every key of a TypedDict, and its first mismatch in one line ('' without one)."""
     made = _filler(hint)(document)
     return made, _check(hint)(made)
 
 
 @cache
 def _filler(hint: Any) -> _Filler:
-    """Return a function that replaces null and missing values by the type's empty value; other values stay.
+    """Return a function that replaces null and missing values by the type's empty value; others are unchanged.
 
-    Made once for each type: a record holds thousands of values of a few dozen types.
+    Built once for each type: a record holds thousands of values of a few dozen types.
     """
     if is_typeddict(hint):
         fillers = {key: _filler(each) for key, each in get_type_hints(hint).items()}

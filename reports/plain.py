@@ -1,4 +1,4 @@
-"""Formats foreign texts and numbers in reports: names, messages and lines of logs are untrusted."""
+"""Formats untrusted texts and numbers in reports: names, messages and lines of logs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def plain(text: object, longest: int | None = None) -> str:
-    """Return a text as one line that steers no terminal and turns no direction of reading; cut to ``longest``."""
+    """Return a text as one line without control or direction characters, truncated to ``longest``."""
     line = str(text)
     if not line.isprintable():
         line = "".join(character if character.isprintable() else " " for character in line)
@@ -27,11 +27,11 @@ NAMES = frozenset(
         *("peermem", "pip", "slurmctld", "slurmd", "ssh", "sysfs", "systemd", "torchrun", "umount"),
     )
 )
-"""Commands and programs, which begin a sentence in small letters."""
+"""Commands and programs, which begin a sentence in lower case."""
 
 
 def sentence(text: str) -> str:
-    """Return a text that begins with a capital, unless it begins with a name or a command."""
+    """Return a text with a capital first letter, unless it begins with a name or a command."""
     first = text.split(" ", 1)[0].rstrip(",.;:").removesuffix("'s")
     return text[:1].upper() + text[1:] if first.isalpha() and first.islower() and first not in NAMES else text
 

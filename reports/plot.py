@@ -1,6 +1,6 @@
-"""Bandwidth over message size as inline SVG: no script, no library, a picture next to the table.
+"""Bandwidth over message size as inline SVG: without script or library, next to the table.
 
-Curves of one scale share a panel, so that the small ones are not flat lines; a panel is as wide as a telephone.
+Curves of one scale share a panel, so that the small ones are not flat lines; a panel fits the width of a phone.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 470, 270, 44, 44, 28, 158
 LINE = 30
 """Pixels between the labels at the ends of two curves."""
 SCALE = 0.5
-"""A curve with its highest point below this share of a panel's has its own panel."""
+"""A curve whose highest point is below this share of a panel's highest one gets its own panel."""
 COLOURS = tuple(f"var(--curve-{number})" for number in range(6))
-"""Of page.css, which has them for light and for dark."""
+"""The colours' classes in page.css, for light and dark mode."""
 BEFORE = ", before"
-"""Ends the name of a curve of the earlier run; it has the colour of the later one."""
+"""The suffix of an earlier run's curve, which has the colour of the later one."""
 LONGEST_NAME = 22
 
 Point = tuple[float, float]
@@ -41,7 +41,7 @@ class Curve(NamedTuple):
 
     @property
     def highest(self) -> float:
-        """The largest number that a panel has to show."""
+        """The largest number to show in a panel."""
         return max(y for _, y in (*self.points, *self.floors))
 
 
@@ -91,7 +91,7 @@ def _curves(
 
 
 def _panels(curves: Sequence[Curve]) -> Sequence[Sequence[Curve]]:
-    """Put curves of one scale together, the highest first."""
+    """Group curves of one scale, the highest first."""
     panels: list[list[Curve]] = []
     for curve in sorted(curves, key=lambda curve: -curve.highest):
         if panels and curve.highest >= SCALE * panels[-1][0].highest:
@@ -107,7 +107,7 @@ def _value(curve: Curve, size: float) -> str:
 
 
 def _points(tables: Sequence[RecordedTable]) -> list[Point]:
-    """The larger busbw of a row, in or out of place, by size in bytes; of repeats their median, as it is judged."""
+    """Return the larger busbw of a row, in or out of place, by size in bytes; of repeats the median, as judged."""
     repeats: dict[float, list[float]] = {}
     for table in tables:
         for row in table["rows"]:
@@ -157,7 +157,7 @@ def _panel(curves: Sequence[Curve], sizes: Sequence[float]) -> Mapping[str, obje
 
 
 def _spread(places: Sequence[float]) -> list[float]:
-    """Move labels apart, so that none covers another, and up again where that leaves the panel."""
+    """Move labels apart so that none overlap, and up again if they leave the panel."""
     order = sorted(range(len(places)), key=places.__getitem__)
     spread = list(places)
     for above, below in itertools.pairwise(order):
@@ -167,7 +167,7 @@ def _spread(places: Sequence[float]) -> list[float]:
 
 
 def round_up(value: float) -> float:
-    """The next 1, 2 or 5 times a power of ten, so that the axis has round numbers."""
+    """Return the next 1, 2 or 5 times a power of ten, so that the axis has round numbers."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))

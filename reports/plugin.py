@@ -1,4 +1,4 @@
-"""The pytest hooks that hand the run record to the terminal, JSON, JUnit and HTML."""
+"""The pytest hooks that pass the run record to the terminal, JSON, JUnit and HTML."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUIET, EACH = -2, 0
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the renderers, before JUnit and pytest-html decide where to write."""
+    """Register the renderers, before JUnit and pytest-html choose their files."""
     if not config.getoption("collectonly"):
         for name, option in (("htmlpath", "--html"), ("xmlpath", "--junit-xml")):
             if path := getattr(config.option, name, None):
@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _refuse_unwritable(option: str, path: str) -> None:
-    """Raise pytest.UsageError for a file that the plugins would find out about when the run is over."""
+    """Raise pytest.UsageError for a file with an error that the plugins would report only after the run."""
     file = Path(os.path.expandvars(path)).expanduser()
     if file.is_dir():
         raise pytest.UsageError(f"{option} must be a filename, given: {path}")
@@ -48,26 +48,26 @@ def _refuse_unwritable(option: str, path: str) -> None:
 
 
 class Renderers:
-    """The hooks of one session; ``folder`` is where reports go, or None."""
+    """The hooks of one session; ``folder`` is the reports' folder, or None."""
 
     def __init__(self, config: pytest.Config, folder: Path | None) -> None:
         self.config = config
         self.folder = folder
-        self._drafts: dict[Path, Path] = {}  # what a pytest plugin writes -> where it belongs once it is whole
+        self._drafts: dict[Path, Path] = {}  # file that a pytest plugin writes -> its final place once complete
         self._scratch: Path | None = None
         self._not_collected: list[pytest.CollectReport] = []
         self._header_shown = False
-        self._families: dict[str, list[CheckResult]] = {}  # what has ended of each
+        self._families: dict[str, list[CheckResult]] = {}  # completed checks of each family
         self._planned: Counter[str] = Counter()  # checks by family
-        self._layers: list[str] = []  # the families without their line so far, in the order of their layers
-        self._others: list[html.UserTest] = []  # what else was tested
+        self._layers: list[str] = []  # the families whose line is not yet written, in the order of their layers
+        self._others: list[html.UserTest] = []  # other tests of the session
         self.verbosity = config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES)
         config.option.self_contained_html = True
         if folder is not None:
             self._redirect(folder)
 
     def _redirect(self, folder: Path) -> None:
-        """Redirect JUnit and pytest-html: a usage error must not leave a folder behind."""
+        """Redirect JUnit and pytest-html, so that a usage error leaves no folder behind."""
         scratch = tempfile.TemporaryDirectory(prefix="seatrial-report-")
         self.config.add_cleanup(scratch.cleanup)
         self._scratch = Path(scratch.name)
@@ -86,13 +86,13 @@ class Renderers:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self) -> None:
-        """Remove the folder of pytest-html until there is something to write: a killed run leaves none."""
+        """Remove the folder of pytest-html until there is something to write, so that a killed run leaves none."""
         if self._scratch is not None:
             self._scratch.rmdir()
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, Any, Any]:
-        """Write the JSON record, and put everything to its place once JUnit and HTML are whole."""
+        """Write the JSON record, and move all files to their place once JUnit and HTML are complete."""
         if self._scratch is not None:
             self._scratch.mkdir(mode=0o700)
         result = yield
@@ -102,10 +102,10 @@ class Renderers:
             except OSError as error:
                 session.exitstatus = self.run.pytest_exit = int(pytest.ExitCode.INTERNAL_ERROR)
                 self.run.interrupted = f"the report could not be written: {error}"
-                if self.folder is not None:  # what was written before the clean-up must not say go next to it
+                if self.folder is not None:  # a file from before the clean-up must not show go next to it
                     with contextlib.suppress(OSError):
                         (self.folder / "report.json").unlink(missing_ok=True)
-                self.folder = None  # there is nothing to point at
+                self.folder = None  # there is no file to name
                 if self._terminal is not None:
                     self._terminal.write_line(f"The report could not be written: {error}", red=True)
             self._push(self.run)
@@ -127,7 +127,7 @@ class Renderers:
             record = run.to_dict()
             write_atomically(self.folder / "metrics.prom", metrics.exposition(record))
             write_atomically(self.folder / "report.md", markdown.markdown(record))
-            write_json(run, self.folder / "report.json")  # the truth comes last: until then it names what is left
+            write_json(run, self.folder / "report.json")  # the record comes last: until then it names the leftovers
 
     def _tell_github(self, run: Run) -> None:
         """Append the report to the step's summary and print the annotations (docs.github.com, workflow commands)."""
@@ -143,7 +143,7 @@ class Renderers:
                 self._terminal.write_line(command)
 
     def _push(self, run: Run) -> None:
-        """Push the metrics where that is requested; a gateway that is down changes no verdict."""
+        """Push the metrics if requested; an unreachable gateway changes no verdict."""
         url = self.config.getoption("--push", None)
         if not url:
             return
@@ -156,10 +156,10 @@ class Renderers:
                 self._terminal.write_line(f"The metrics could not be pushed: {error}", red=True)
 
     def _hush(self) -> None:
-        """Keep JUnit's and pytest-html's closing lines from naming the drafts: the summary names the report."""
+        """Remove JUnit's and pytest-html's closing lines, which name the drafts: the summary names the report."""
         drafts = {str(draft): final for draft, final in self._drafts.items()}
         for plugin in self.config.pluginmanager.get_plugins():
-            if str(getattr(plugin, "_report_path", "")) in drafts:  # pytest-html 4 has no public name for it
+            if str(getattr(plugin, "_report_path", "")) in drafts:  # pytest-html 4 has no public attribute for its path
                 self.config.pluginmanager.unregister(plugin)
             elif (path := str(getattr(plugin, "logfile", ""))) in drafts:
                 plugin.logfile = str(drafts[path])
@@ -171,7 +171,7 @@ class Renderers:
         return self.config.pluginmanager.getplugin("terminalreporter")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Count the checks of each family: its line is written when the last has ended."""
+        """Count the checks of each family, whose line is written after its last check."""
         markers = (item.get_closest_marker("check") for item in session.items)
         self._planned = Counter(_family(marker.args[0]) for marker in markers if marker is not None)
         self._layers = terminal.by_layer(self._planned)
@@ -186,7 +186,7 @@ class Renderers:
                 terminal.header(self._terminal, self.run)
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, Any] | None:
-        """Give a check its own words; one line per check replaces pytest's dots."""
+        """Return a check's own words for its outcome; one line per check replaces pytest's dots."""
         result: CheckResult | None = getattr(report, "seatrial", None)
         if result is None:
             return None if self.run is None else (("", "", "") if report.passed else None)
@@ -207,12 +207,12 @@ class Renderers:
         family = self._families.setdefault(_family(result.id), [])
         family[:] = [*(r for r in family if r.id != result.id), result]
         if result.outcome in LOUD and result.stage == "preflight":
-            terminal.line(self._terminal, result, why=False)  # at once: the trial may take minutes
+            terminal.line(self._terminal, result, why=False)  # written immediately: the trial may take minutes
         while self._layers and len(self._families.get(self._layers[0], ())) >= self._planned[self._layers[0]]:
             self._write_family(self._layers.pop(0))
 
     def _write_family(self, name: str) -> None:
-        """Write the line of a family, and of its failed checks that were not yet written."""
+        """Write the line of a family, and of its failed checks without a line."""
         results = self._families.get(name, [])
         if results:
             terminal.family(self._terminal, name, results)
@@ -221,7 +221,7 @@ class Renderers:
                 terminal.line(self._terminal, result, why=False)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep collection errors: pytest's tracebacks are off."""
+        """Keep collection errors, since pytest's tracebacks are off."""
         if report.failed:
             self._not_collected.append(report)
 
@@ -234,7 +234,7 @@ class Renderers:
             if self.verbosity <= QUIET:
                 terminal.one_line(terminalreporter, self.run, self.folder)
             else:
-                for name in self._layers if self.verbosity < EACH else ():  # of a run that ended early
+                for name in self._layers if self.verbosity < EACH else ():  # families of a run that ended early
                     self._write_family(name)
                 self._layers.clear()
                 terminal.summary(terminalreporter, self.run, self.folder, detailed=self.verbosity >= EACH)

@@ -1,6 +1,6 @@
-"""The run record: all observations, and the one place that derives the verdict.
+"""The run record: all observations, and the only place that derives the verdict.
 
-Rule: nothing observed is never a pass. Every renderer reads this record and none of them judges again.
+Rule: a run without observations never passes. Every renderer reads this record and none of them judges again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SCHEMA = 1
 
 
 LARGEST = 200_000_000
-"""Bytes; a record of a run over thousands of nodes stays far below it."""
+"""Maximum size in bytes; a record of a run over thousands of nodes is far smaller."""
 
 
 EXIT_CODES = {Verdict.GO: 0, Verdict.NO_GO: 1, Verdict.INCONCLUSIVE: 10}
@@ -47,7 +47,7 @@ EXIT_CODES = {Verdict.GO: 0, Verdict.NO_GO: 1, Verdict.INCONCLUSIVE: 10}
 
 
 def worst(verdicts: Iterable[str]) -> Verdict:
-    """Return the worst of several verdicts: no-go, then inconclusive; of none at all inconclusive."""
+    """Return the worst of several verdicts: no-go, then inconclusive; without any, inconclusive."""
     present = {Verdict(verdict) for verdict in verdicts} or {Verdict.INCONCLUSIVE}
     return next(each for each in (Verdict.NO_GO, Verdict.INCONCLUSIVE, Verdict.GO) if each in present)
 
@@ -61,12 +61,12 @@ class Finding:
     """One observation about one subject: a node, a pod pair, a GPU, a permission."""
 
     subject: str
-    ok: bool | None  # None: could not tell
+    ok: bool | None  # None: could not be determined
     observed: str
     expected: str = ""
     unit: str = ""
     fault: str = ""
-    action: str = ""  # what it asks to do with its node: a word of seatrial.faults.actions
+    action: str = ""  # the action for its node: a word of seatrial.faults.actions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +81,16 @@ class CheckResult:
     seconds: float = 0.0
     requires: tuple[str, ...] = ()
     blocked_by: tuple[str, ...] = ()
-    fault: str = ""  # of the check as a whole, where no finding could be made
+    fault: str = ""  # the whole check's fault, if it has no finding
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     doc: str = ""
-    waived: bool = False  # skipped because the user or the profile said so
+    waived: bool = False  # skipped because the user or the profile requested it
     proven_by: tuple[str, ...] = ()  # if skipped for a tenant: the checks that prove the same
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The fault ids this check found, each once, in order."""
+        """The distinct fault ids of this check, in order."""
         named = [self.fault, *(f.fault for f in self.findings if f.ok is not True)]
         return tuple(dict.fromkeys(f for f in named if f))
 
@@ -101,7 +101,7 @@ def is_withheld(ok: bool | None, observed: str) -> bool:
 
 
 def counted(findings: Iterable[tuple[bool | None, str]]) -> str:
-    """Return how many findings (ok, observed) a report leaves out: '193 more, 295 not judged'; '' where it has all."""
+    """Return how many findings (ok, observed) a report omits: '193 more, 295 not judged'; '' if it has all."""
     kinds = Counter(
         "as expected" if ok else "not judged" if is_withheld(ok, observed) else "more" for ok, observed in findings
     )
@@ -113,12 +113,12 @@ class Coverage:
     """The tried part of the pool; the remaining nodes are judged by the API only."""
 
     tried: tuple[str, ...] = ()  # nodes on which the trial's pods ran and gave evidence
-    pool: tuple[str, ...] | None = None  # all nodes that the selection and the profile mean; None: not seen
-    started: bool = True  # whether there was a trial: a preflight starts no pod, and tries nothing
+    pool: tuple[str, ...] | None = None  # all nodes of the selection and the profile; None: not visible
+    started: bool = True  # whether a trial ran: a preflight starts no pod, and tries nothing
 
     @property
     def untried(self) -> tuple[str, ...]:
-        """The nodes of the pool on which nothing ran, in the pool's order."""
+        """The nodes of the pool on which no pod ran, in the pool's order."""
         tried = set(self.tried)
         return tuple(node for node in self.pool or () if node not in tried)
 
@@ -136,7 +136,7 @@ class Coverage:
         return f"{len(self.tried)} of {count} {'node' if count == 1 else 'nodes'} tried"
 
     def not_tried(self, most: int = 8) -> str:
-        """Name the nodes that a trial left out, in one line; '' without any, or there was no trial."""
+        """Name the nodes that a trial left out, in one line; '' if there are none, or no trial ran."""
         if not self.started:
             return ""
         more = f" and {len(self.untried) - most} more" if len(self.untried) > most else ""
@@ -144,7 +144,7 @@ class Coverage:
 
 
 def coverage_of(record: Record) -> Coverage:
-    """Return the coverage of a record; one of an earlier version knows the nodes it tried and not their pool."""
+    """Return the coverage of a record; one of an earlier version has the tried nodes but not their pool."""
     return _coverage(record["trial"], record["coverage"]["pool"])
 
 
@@ -156,7 +156,7 @@ def _coverage(trial: RecordedTrial, pool: Iterable[str] | None) -> Coverage:
 
 
 def goes_on(trial: RecordedTrial) -> str:
-    """Describe a continuing detached trial and how to judge it; '' for any other."""
+    """Describe a detached trial in progress and how to judge it; '' for any other."""
     if not trial.get("attach"):
         return ""
     kept = datetime.timedelta(seconds=trial.get("kept_s", 0))
@@ -174,39 +174,39 @@ class Run:
     started: str = ""
     seconds: float = 0.0
     simulated: bool = False
-    scope: str = "full"  # 'partial' when checks were deselected: a gate refuses that
+    scope: str = "full"  # 'partial' if checks were deselected: a gate rejects that
     selection: str = ""
-    seatrial: str = ""  # the version that judged
+    seatrial: str = ""  # version that judged the run
     profile: str | None = None
-    profile_digest: str = ""  # of all that the profile asks: its name may mean something else tomorrow
+    profile_digest: str = ""  # digest of all of the profile's requirements: its name may mean something else later
     cluster: Cluster = field(default_factory=Cluster)
     required: tuple[str, ...] = ()
     results: list[CheckResult] = field(default_factory=list)
     faults: dict[str, dict[str, str]] = field(default_factory=dict)  # catalogue entries of the faults found
-    collectives: dict[str, JobDocument | None] = field(default_factory=dict)  # by collective; None: nothing to read
+    collectives: dict[str, JobDocument | None] = field(default_factory=dict)  # by collective; None: no document
     intra_node: dict[str, JobDocument | None] = field(default_factory=dict)  # each node's run alone, by node
-    floors: dict[str, list[RecordedFloor]] = field(default_factory=dict)  # what a collective was compared with
+    floors: dict[str, list[RecordedFloor]] = field(default_factory=dict)  # the reference of each collective
     tenant: bool = False  # judged with the permissions of one namespace, as a tenant
     cpu_only: bool = False  # a trial on CPUs: it does not describe GPUs and their fabric
-    not_seen: list[str] = field(default_factory=list)  # what the rights did not let us see, in words
+    not_seen: list[str] = field(default_factory=list)  # facts that the permissions did not allow to read, in words
     bom: dict[str, object] = field(default_factory=dict)  # installed components, section by section
     trial: RecordedTrial = field(default_factory=RecordedTrial)
-    cleaned: list[str] = field(default_factory=list)  # what killed runs had left, deleted before anything was judged
-    pool: tuple[str, ...] | None = None  # the nodes that selection and profile mean; None: not seen
+    cleaned: list[str] = field(default_factory=list)  # leftovers of killed runs, deleted before the first judgement
+    pool: tuple[str, ...] | None = None  # nodes of the selection and the profile; None: not visible
     sweep: RecordedSweep | None = None  # rounds and results of a sweep: jobs/pod/sweep/section.py
     training: RecordedTraining | None = None  # the pace of the training steps, and each rank's medians
-    checkpoint: RecordedCheckpoint | None = None  # what a checkpoint of all ranks measured, and its states
-    asks_all: bool = False  # whether only a trial of every node of the pool is enough
+    checkpoint: RecordedCheckpoint | None = None  # the measurements of a checkpoint of all ranks, and its states
+    asks_all: bool = False  # whether a trial of every node of the pool is required
     leftovers: list[str] = field(default_factory=list)
     failure_class: str | None = (
         None  # class of the decisive failure: 'infrastructure' or 'program'; None: for a go, or unknown
     )
     interrupted: str = ""  # the signal or error that ended the run early
-    pytest_exit: int = 0  # pytest's own exit status where it is neither 'ok' nor 'tests failed'
+    pytest_exit: int = 0  # pytest's own exit status if it is neither 'ok' nor 'tests failed'
 
     @property
     def verdict(self) -> Verdict:
-        """``no-go`` if anything failed; ``go`` only if everything was seen and held; else ``inconclusive``."""
+        """``no-go`` if any check failed; ``go`` only if all were observed and passed; else ``inconclusive``."""
         outcomes = [r.outcome for r in self.results]
         if Outcome.FAILED in outcomes:
             return Verdict.NO_GO
@@ -234,9 +234,9 @@ class Run:
 
     @property
     def too_few_tried(self) -> str:
-        """Say why fewer nodes were tried than a go is about: the pool, or those that the trial spans; '' where not."""
+        """Explain why fewer nodes were tried than a go covers (the pool, or the trial's span); '' if they suffice."""
         if self.asks_all and self.scope == "full" and not self.coverage.whole:
-            return "not every node was tried, and all were asked for (--nodes all)"
+            return "not every node was tried, but all were requested (--nodes all)"
         spans, tried = self.trial.get("nodes", 0), len(self.coverage.tried)
         return f"the trial spans {spans} nodes, and pods on {tried} gave evidence" if tried < spans else ""
 
@@ -244,8 +244,7 @@ class Run:
     def required_but_unseen(self) -> tuple[str, ...]:
         """Required checks that were skipped without a waiver by the user or the profile, or never ran.
 
-        A check that a tenant cannot run counts as run if every check passed that proves the same from inside of the
-        trial.
+        A check that a tenant cannot run counts as run if all checks that prove the same inside the trial passed.
         """
         results = {r.id: r.outcome for r in self.results}
         skipped = [
@@ -260,10 +259,10 @@ class Run:
 
     @property
     def actions(self) -> dict[str, RecordedAction]:
-        """Return what the findings ask to do with each node, the heaviest actions first: of each part, and of all.
+        """Return the actions of the findings for each node, the heaviest first: of each part, and of the whole.
 
-        A part is the node itself or one of its GPUs. A finding of a pair, and of a pod on an unknown node, names none.
-        Where a node has also failed for a fault without an action, it is not said that the node needs nothing.
+        A part is the node itself or one of its GPUs. A finding of a pair, or of a pod on an unknown node, gives no
+        action. A node that also failed for a fault without an action is not reported as needing none.
         """
         nodes = {*self.coverage.tried, *self.coverage.untried}
         parts: dict[str, dict[str, list[str]]] = {}
@@ -284,11 +283,11 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """0 go, 1 no-go, 10 inconclusive; pytest's own code where the run did not get to its end."""
+        """The exit code: 0 go, 1 no-go, 10 inconclusive; pytest's own code if the run did not complete."""
         return self.pytest_exit or EXIT_CODES[self.verdict]
 
     def to_dict(self) -> Record:
-        """The content of ``report.json``: plain JSON types only."""
+        """Return the content of ``report.json``: plain JSON types only."""
         made = {
             "schema": SCHEMA,
             "run_id": self.run_id,
@@ -334,7 +333,7 @@ class Run:
 
 
 def _checked(result: CheckResult) -> dict[str, object]:
-    """A check's entry of the record. All is immutable here: there is nothing to copy, as dataclasses.asdict would."""
+    """Return a check's entry of the record. Its values are immutable, so it copies none, unlike dataclasses.asdict."""
     findings = tuple(dict(zip(_FINDING, values, strict=True)) for values in map(_FINDING_OF, result.findings))
     entry = {key: getattr(result, key) for key in _CHECK}
     return entry | {"seconds": round(result.seconds, 3), "findings": findings}
@@ -359,7 +358,7 @@ def bill(bom: Mapping[str, object], head: str = "") -> list[tuple[str, str]]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` so that a reader sees the old file or the whole new one, never a part."""
+    """Write ``text`` so that a reader sees the old file or the complete new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     try:
@@ -382,9 +381,9 @@ def write_json(run: Run, path: Path) -> None:
 
 
 def _lines(value: object, start: str) -> Iterator[str]:
-    """Yield a value as JSON: a line for each thing that holds no other, such as a finding, of thousands of them.
+    """Yield a value as JSON, with one line for each innermost object, such as one of thousands of findings.
 
-    What json itself indents it writes in Python, five times as slowly, and a third of it is blanks.
+    The json module indents in Python code, five times as slowly, and a third of its output is blanks.
     """
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     if not any(isinstance(each, dict | list | tuple) and each for each in inner):
@@ -405,9 +404,9 @@ _one_line = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def read_json(path: Path) -> Record:
-    """Read a record, or the one in a directory that ``--out`` wrote; keys that are not known here are kept.
+    """Read a record, or the one in a directory that ``--out`` wrote; unknown keys are kept.
 
-    Raises RecordError (one line) for a file that is damaged, no record, or of a newer schema than this one.
+    Raises RecordError (one line) for a file that is damaged, not a record, or of a newer schema.
     """
     place = path / "report.json" if path.is_dir() else path
     try:
@@ -457,17 +456,17 @@ def _wrong(row: RecordedRow) -> int:
 
 
 PYTESTS = (2, 3, 4, 5)
-"""Exit codes of pytest's own: the run did not get to its end."""
+"""Exit codes of pytest's own: the run did not complete."""
 SUMS: Mapping[str, Literal["collectives", "inside"]] = {
     "nccl.correctness": "collectives",
     "nccl.correctness-node": "inside",
 }
-"""The checks of right sums, and where the tables are that they judge."""
+"""The checks of correct sums, and the place of the tables that they judge."""
 NEEDED = ("run_id", "verdict", "scope", "checks", "collectives")
 
 
 def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a number")  # NaN and Infinity are Python's, and not JSON
+    raise ValueError(f"{word} is not a number")  # NaN and Infinity are Python's, not JSON
 
 
 def run_of(record: Record) -> Run:
@@ -494,12 +493,12 @@ def run_of(record: Record) -> Run:
 
 
 def verdict_of(record: Record) -> Verdict:
-    """Return the verdict that a record's own checks give; another one than it says was not written by a run."""
+    """Return the verdict of a record's own checks; a record with another one was not written by a run."""
     return run_of(record).verdict
 
 
 ALONE = "node"
-"""The name of a collective's run that each node does on its own; the others are over all nodes."""
+"""The name of a collective's run on each node alone; the other runs are over all nodes."""
 
 
 def references(record: Record) -> dict[str, str]:
@@ -519,7 +518,7 @@ def measured(record: Record) -> Iterator[tuple[str, RecordedJob]]:
 
 
 def samples_of(row: RecordedRow) -> Iterator[float]:
-    """Yield the bus bandwidths of a row, out of place and in place, that are numbers above 0; GB/s."""
+    """Yield the positive bus bandwidths of a row, out of place and in place; GB/s."""
     for side in (row["out_of_place"], row["in_place"]):
         value = side["busbw_gbps"] if side else None
         if value is not None and 0 < value < math.inf:
@@ -527,7 +526,7 @@ def samples_of(row: RecordedRow) -> Iterator[float]:
 
 
 def ended(record: Record) -> float:
-    """Return when the run of a record ended, in seconds since 1970; 0 where it does not say."""
+    """Return when the run of a record ended, in seconds since 1970; 0 if the record lacks it."""
     try:
         return datetime.datetime.fromisoformat(record["started"]).timestamp() + record["seconds"]
     except ValueError:
@@ -535,6 +534,6 @@ def ended(record: Record) -> float:
 
 
 def succeeded(record: Record) -> float | None:
-    """Return when a full run that was accepted ended; None for any other run."""
+    """Return when an accepted full run ended; None for any other run."""
     accepted = record["verdict"] == Verdict.GO and record["scope"] == "full"
     return ended(record) if accepted else None

@@ -1,7 +1,7 @@
 """The record as JSON (report.json): its types, and the validation and completion of records that are read.
 
-docs/record.schema.json publishes the same. In a record that was read every key of these types is there, with an empty
-value where the file has none; a type with ``total=False`` keeps what it was given. Other keys are kept as they are.
+docs/record.schema.json publishes the same. A record that was read has every key of these types, with an empty value if
+the file lacks it; a type with ``total=False`` keeps only the given keys. Other keys are unchanged.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from .missing_keys import filled
 
 
 class RecordError(ValueError):
-    """A file is not a record that can be read; one line."""
+    """The file is not a readable record; one line."""
 
 
 class Outcome(StrEnum):
-    """How one check ended."""
+    """The outcome of one check."""
 
     PASSED = "passed"
-    SKIPPED = "skipped"  # does not apply here, and says why
+    SKIPPED = "skipped"  # does not apply here; the reason explains why
     BLOCKED = "blocked"  # a check it requires did not pass
     ERROR = "error"  # inconclusive
-    FAILED = "failed"  # the cluster is at fault
+    FAILED = "failed"  # attributed to the cluster
 
 
 class Verdict(StrEnum):
@@ -38,7 +38,7 @@ class Verdict(StrEnum):
 
 
 class RecordedFinding(TypedDict):
-    """One observation about one subject; ``ok`` is null where it could not be determined."""
+    """One observation about one subject; ``ok`` is null if it could not be determined."""
 
     subject: str
     ok: bool | None
@@ -50,7 +50,7 @@ class RecordedFinding(TypedDict):
 
 
 class RecordedAction(TypedDict):
-    """What to do with a node, also in words: the heaviest action of its parts, which are the node and its GPUs."""
+    """The action for a node, also in words: the heaviest action of its parts, which are the node and its GPUs."""
 
     node: str
     action: str
@@ -59,7 +59,7 @@ class RecordedAction(TypedDict):
 
 
 class RecordedCheck(TypedDict):
-    """How one check ended and everything that supports it."""
+    """The outcome of one check and everything that supports it."""
 
     id: str
     title: str
@@ -78,7 +78,7 @@ class RecordedCheck(TypedDict):
 
 
 class RecordedSide(TypedDict):
-    """One measurement of a row; bus bandwidth in GB/s (1e9 bytes per second), and how many values were wrong."""
+    """One measurement of a row; bus bandwidth in GB/s (1e9 bytes per second), and the number of wrong values."""
 
     busbw_gbps: float | None
     wrong: int | None
@@ -145,7 +145,7 @@ class RecordedFloor(TypedDict):
 
 
 class Cluster(TypedDict, total=False):
-    """The API server that was judged, the digest of the authority that vouches for it, and a simulation's world."""
+    """The judged API server, the digest of its certificate authority, and the world of a simulation."""
 
     server: str
     ca: str
@@ -166,7 +166,7 @@ class TrialFailure(TypedDict):
 
 
 class RecordedSpan(TypedDict):
-    """One phase of a pod: seconds since the first pod of the trial was created, and how long it took."""
+    """One phase of a pod: seconds since the first pod of the trial was created, and its duration."""
 
     node: str
     phase: str
@@ -188,8 +188,8 @@ class RecordedPod(TypedDict):
 class RecordedTrial(TypedDict, total=False):
     """The trial: job, image, number of nodes, the node of each pod with evidence and of each host.
 
-    ``dns_seconds``: until the ranks of a node resolved all peers. ``interrupted``: what interrupted the attempts before
-    this one. ``attach``: the command that judges a detached trial, ``kept_s`` after its end.
+    ``dns_seconds``: until the ranks of a node resolved all peers. ``interrupted``: the interruptions of earlier
+    attempts. ``attach``: the command that judges a detached trial, for ``kept_s`` after its end.
     """
 
     job: str
@@ -207,7 +207,7 @@ class RecordedTrial(TypedDict, total=False):
 
 
 class RecordedCoverage(TypedDict):
-    """How much of the pool was tried; ``pool`` is null where it is not seen."""
+    """The tried part of the pool; ``pool`` is null if it is not visible."""
 
     said: str
     asked: str
@@ -217,7 +217,7 @@ class RecordedCoverage(TypedDict):
 
 
 class RecordedAccusation(FindingRow, total=False):
-    """With the devices and NICs of its rails, and the share of the rest (``rest``)."""
+    """The devices and NICs of a node's rails, and the share of the rest (``rest``)."""
 
     devices: list[str]
     cards: list[str]
@@ -235,7 +235,7 @@ class RecordedRules(TypedDict, total=False):
 
 
 class ResumedSweep(TypedDict, total=False):
-    """The run with the rounds that a sweep continued; times as in RFC 3339."""
+    """The run whose rounds a sweep continued; times as in RFC 3339."""
 
     run_id: str
     started: str
@@ -243,7 +243,7 @@ class ResumedSweep(TypedDict, total=False):
 
 
 class RecordedSweep(TypedDict, total=False):
-    """The parts that are read of a sweep's section (jobs/pod/sweep/section.py), which is stored unchanged."""
+    """The parts of a sweep's section that are read (jobs/pod/sweep/section.py); the section is stored unchanged."""
 
     proven: list[str]
     findings: list[RecordedAccusation]
@@ -268,13 +268,13 @@ class RecordedSweep(TypedDict, total=False):
 
 
 def elements(sweep: RecordedSweep) -> Elements:
-    """Return the nodes, uplinks and pairs of a sweep; nothing of one that has none."""
+    """Return the nodes, uplinks and pairs of a sweep; empty lists if it has none."""
     none: Elements = {"nodes": [], "uplinks": [], "pairs": []}
     return sweep.get("elements", none)
 
 
 class TrainedRank(TypedDict, total=False):
-    """A GPU that trained: milliseconds of its own compute a step, memory that it held, clock, power, heat, use."""
+    """A GPU of the training: milliseconds of its own compute per step, memory, clock, power, temperature, use."""
 
     node: str
     gpu: int
@@ -368,7 +368,7 @@ class Record(TypedDict):
 
 
 def completed(document: Mapping[str, Any]) -> Record:
-    """Return a record as its types say, with every key. Raises RecordError (one line) where it does not fit."""
+    """Return a record with every key of its types. Raises RecordError (one line) if it does not match them."""
     made, problem = filled(Record, document)
     if problem:
         raise RecordError(problem)

@@ -7,4 +7,4 @@ import pytest
 from .record import Run
 
 RUN = pytest.StashKey[Run]()
-"""The record of a session, from the moment the checks begin; the renderers read it there."""
+"""The record of a session, available to the renderers as soon as the checks begin."""

@@ -1,4 +1,4 @@
-"""The step summary of a GitHub workflow: an external file, on which no judgement depends."""
+"""The step summary of a GitHub workflow: an external file that no judgement depends on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def append(text: str) -> str:
-    """Append to the summary of this workflow's step, where there is one; return why it could not be written, or ''.
+    """Append to the summary of this workflow's step, if it has one; return an error text, or ''.
 
     docs.github.com, workflow commands, adding a job summary.
     """

@@ -1,7 +1,7 @@
 """The summary of a run: verdict, culprit, proven properties with numbers, and checks that were not judged.
 
-It is read from the record alone, so that the terminal, the page and the ticket say the same. Rule: a number appears
-here only as the finding of a check that passed; nothing is judged again.
+It is read from the record alone, so that the terminal, the page and the ticket agree. Rule: a number appears here only
+as the finding of a check that passed; nothing is judged again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 from .sweep import figures
 
 OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 400, 300
-"""Characters at most; the findings have them whole."""
+"""Maximum number of characters; the findings have the full text."""
 NODES_NAMED = 4
 PATHS, LOCKS = "storage.paths", "storage.locks"
 EPHEMERAL = (
@@ -36,7 +36,7 @@ BANDWIDTH = {
 }
 """The checks that compare a bus bandwidth with a floor, in the order of the report."""
 NOTED = ("nodes.gpu", "stack.upgrade")
-"""Checks with notes that belong to the number of nodes: which were left out, and which will change."""
+"""Checks whose notes are about the number of nodes: omitted ones, and ones that will change."""
 COUNTED = (Outcome.PASSED, Outcome.FAILED, Outcome.ERROR, Outcome.BLOCKED, Outcome.SKIPPED)
 """The order in which checks are counted."""
 LAYERS = (
@@ -50,29 +50,29 @@ SUMS = {"nccl.correctness": "over all nodes", "nccl.correctness-node": "inside e
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """The cause of a verdict, in parts that a terminal and a page separate; empty for a go."""
+    """The cause of a verdict, in parts that a terminal and a page show separately; empty for a go."""
 
-    name: str = ""  # of the subject at fault; equal ones are grouped
-    fact: str = ""  # its observation, or the cause of the run's end
+    name: str = ""  # name of the subject at fault; equal ones are grouped
+    fact: str = ""  # its observation, or the cause of the run's early end
     expected: str = ""
     check: str = ""  # the id of the check that found it
-    further: Sequence[str] = ()  # the ids of the other checks that ended so
-    subjects: Sequence[str] = ()  # of the findings that are named
+    further: Sequence[str] = ()  # the ids of the other checks with this outcome
+    subjects: Sequence[str] = ()  # subjects of the named findings
 
 
 class Measured(NamedTuple):
-    """A bus bandwidth next to its floor, as its check shows them; the slowest, where there are several."""
+    """A bus bandwidth next to its floor, as its check reports them; the slowest of several."""
 
     label: str
     value: str  # as reported, in ``unit``
     unit: str
     subject: str  # collective and message size, or a node
     floor: str
-    source: str  # of the floor; '' where it has none
+    source: str  # source of the floor; '' without one
     reference: str  # published figures, as text; '' if none is known
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return the bandwidth in one line."""
         source = f": {self.source}" if self.source else ""
         return f"{self.value} {self.unit} ({self.subject}), floor {self.floor}{source}"
 
@@ -82,15 +82,15 @@ class Summary:
     """The head of every form of the report."""
 
     verdict: Verdict
-    culprit: str  # subject and observation that decided; '' for go
+    culprit: str  # decisive subject and observation; '' for go
     deciding: Deciding  # the same in its parts
-    attempts: str  # which attempt this is and what interrupted those before; '' for the first
+    attempts: str  # number of this attempt and interruptions of earlier ones; '' for the first
     coverage: Coverage
-    counts: Mapping[str, int]  # checks by outcome, those that passed first
+    counts: Mapping[str, int]  # checks by outcome, passed ones first
     proven: Sequence[tuple[str, str]]  # (name, numbers)
-    measured: Sequence[Measured]  # of ``proven`` the bandwidths, in their parts
-    not_judged: Mapping[str, Mapping[str, int]]  # why ('blocked by X', 'skipped') -> family of checks -> how many
-    untried: str  # what a trial leaves out unless it is reported where to look; '' where it was
+    measured: Sequence[Measured]  # the bandwidths of ``proven``, in their parts
+    not_judged: Mapping[str, Mapping[str, int]]  # reason ('blocked by X', 'skipped') -> family of checks -> number
+    untried: str  # parts that a trial leaves out; '' if the report names them elsewhere
     exit_code: int
     seconds: float
     simulated: bool
@@ -125,7 +125,7 @@ class Summary:
 
     @property
     def counted(self) -> str:
-        """How many checks ended how, in words."""
+        """The number of checks by outcome, in words."""
         return ", ".join(f"{number} {outcome}" for outcome, number in self.counts.items()) or "nothing was checked"
 
 
@@ -153,7 +153,7 @@ def summarize(record: Record) -> Summary:
 
 
 def _untried(checks: Iterable[RecordedCheck]) -> Iterable[str]:
-    """Yield the gaps of a go: unnamed storage, locks that fail, bandwidths without a floor in the profile."""
+    """Yield the gaps of a go: unnamed storage, failed locks, bandwidths without a floor in the profile."""
     for check in checks:
         if check["outcome"] is Outcome.SKIPPED and check["id"] == PATHS:
             yield EPHEMERAL
@@ -226,7 +226,7 @@ def _first(check: RecordedCheck) -> tuple[RecordedFinding | None, list[str]]:
 
 
 def _took_part(check: RecordedCheck, covered: Coverage, said: str) -> str:
-    """Name the nodes of a collective without any in its findings; '' of anything else."""
+    """Name the nodes of a collective whose findings name none; '' for any other check."""
     known = {*(covered.pool or ()), *covered.tried}
     together = check["id"].startswith("nccl.")
     if together and 0 < len(covered.tried) <= NODES_NAMED and not known.intersection(re.findall(r"[^\s(),:;]+", said)):
@@ -260,12 +260,12 @@ def deciding(record: Record) -> Deciding:
 
 
 def row_of(finding: RecordedFinding) -> tuple[object, ...]:
-    """Return all of a finding but its subject: findings that are equal in it are one row."""
+    """Return all of a finding but its subject: findings with equal keys are one row."""
     return (finding["ok"], finding["observed"], finding["expected"], finding["unit"], finding["fault"])
 
 
 def grouped(names: Sequence[str], most: int = 3) -> str:
-    """Write equal subjects in a few words: ``rdma-0 ... rdma-7 (8)``, or the first of them and how many more."""
+    """Write equal subjects in a few words: ``rdma-0 ... rdma-7 (8)``, or the first of them and the number of others."""
     if len(names) <= most:
         return ", ".join(names)
     numbered = [re.fullmatch(r"(.*?)(\d+)(\D*)", name) for name in names]
@@ -340,7 +340,7 @@ def _gpus(record: Record, passed: Mapping[str, Sequence[RecordedFinding]]) -> st
 
 
 def _fabric(passed: Mapping[str, Sequence[RecordedFinding]]) -> str:
-    """Name the fabric that carried the data, its rails and GPUDirect, as far as checks of them passed."""
+    """Name the fabric that carried the data, its rails and GPUDirect, as far as their checks passed."""
     said = []
     if kinds := {f["observed"] for f in passed.get("nccl.fabric", ())}:
         said.append(" and ".join(NETWORK_NAMES.get(kind, kind) for kind in sorted(kinds)))
@@ -361,7 +361,7 @@ def _measured(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[Measu
     for check_id, label in BANDWIDTH.items():
         alone = check_id.endswith("-node")
         if outcomes.get("nccl.correctness-node" if alone else "nccl.correctness") == Outcome.FAILED:
-            continue  # how fast wrong sums are is not proof of anything
+            continue  # the speed of wrong sums proves nothing
         findings = [f for f in passed.get(check_id, ()) if f["unit"]]
         if not findings:
             continue
@@ -403,11 +403,11 @@ def _not_judged(checks: Sequence[RecordedCheck]) -> dict[str, dict[str, int]]:
 def blocked_roots(checks: Iterable[tuple[str, Outcome, Sequence[str]]]) -> dict[str, tuple[str, ...]]:
     """Return for each blocked check its root causes: checks that did not pass and were not blocked.
 
-    ``checks``: id, outcome and by what it was blocked, of each.
+    ``checks``: id, outcome and blocking checks of each.
     """
     roots: dict[str, tuple[str, ...]] = {}
     judged: set[str] = set()
-    for check_id, outcome, blocked_by in checks:  # what a check requires precedes it
+    for check_id, outcome, blocked_by in checks:  # a required check precedes it
         judged.add(check_id)
         if outcome == Outcome.BLOCKED:
             causes = [root for name in blocked_by for root in roots.get(name, (name,))]

@@ -1,4 +1,4 @@
-"""The templates of the HTML pages, in templates/: every value is escaped, and no page runs a script but its own."""
+"""The templates of the HTML pages, in templates/: every value is escaped, and a page runs only its own script."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def render(name: str, **values: object) -> Markup:
-    """Return a template of templates/ with values; it can be a value of another one."""
+    """Return a template of templates/ with values, which may themselves be rendered templates."""
     from markupsafe import Markup  # noqa: PLC0415 -- only a page needs the library
 
     return Markup(_environment().get_template(name).render(values))  # noqa: S704 -- autoescape is on
@@ -48,7 +48,7 @@ def _environment() -> Environment:
 
 
 def _printable(value: object) -> object:
-    """Replace characters that change the text direction; line breaks and our markup stay."""
+    """Replace characters that change the text direction; line breaks and our markup are unchanged."""
     if type(value) is not str or value.isprintable():
         return value
     return "".join(each if each.isprintable() or each == "\n" else " " for each in value)

@@ -30,24 +30,24 @@ MARKUP: dict[Outcome, dict[str, bool]] = {
 COLOUR = {Verdict.GO: {"green": True}, Verdict.NO_GO: {"red": True}, Verdict.INCONCLUSIVE: {"yellow": True}}
 TITLES = {"look": "look at"}
 FINDINGS_SHOWN = LISTED = 12
-"""Rows of one check's table on the terminal."""
+"""Maximum number of rows of one check's table on the terminal."""
 REST = "report.json (--out)"
-"""The form with everything that a terminal leaves out; the page is bounded, too."""
+"""The report with everything that a terminal omits; the page is limited, too."""
 NO_PROFILE = (
     "Without a profile no bandwidth, fabric or number of GPUs is compared with the order. Next: "
     "seatrial profile detect > my.yaml (read it), then the same command with --profile my.yaml"
 )
 NOBODY = "Failure class: unknown. Nothing shows the infrastructure or a program at fault."
-"""Of a cluster that is busy, say, or of a trial that was interrupted."""
+"""For example on a busy cluster, or after an interrupted trial."""
 EXPLAINED_BY: Mapping[str, str] = {"nccl.transport": "rdma", "nccl.fabric": "rdma"}
-"""The family with checks that explain the failure of one above it: the ports that NCCL found, or did not find."""
+"""The family whose checks explain the failure of a higher one: the ports that NCCL did or did not find."""
 UNEVENTFUL = (Outcome.PASSED, Outcome.SKIPPED)
 SUBJECTS = 6
-"""Subjects that one row names, where they are not numbered."""
+"""Maximum number of subjects that one row names, if they are not numbered."""
 NAMED = 4
-"""Checks of one kind that a line names."""
+"""Maximum number of checks of one kind that a line names."""
 PARAGRAPH_LINES = 8
-"""Lines of one text on the terminal, enough for every entry of the catalogue."""
+"""Maximum number of lines of one text on the terminal, enough for every entry of the catalogue."""
 
 
 def header(terminal: Any, run: Run) -> None:
@@ -64,20 +64,20 @@ def header(terminal: Any, run: Run) -> None:
     if run.cpu_only:
         terminal.write_line("a trial on CPUs: GPUs, their fabric and NCCL are not tested")
     if run.tenant:
-        terminal.write_line("judged with a tenant's rights: this namespace, and nothing beyond it")
+        terminal.write_line("judged with a tenant's permissions: this namespace only")
     terminal.write_line(f"run {run.run_id} · profile {run.profile or 'none: checks that need one are not judged'}")
     terminal.write_line("")
 
 
 def by_layer(families: Iterable[str]) -> list[str]:
-    """Return families of checks in the order of their layers; those of a user come last, as they were given."""
+    """Return families of checks in the order of their layers; those of a user come last, in the given order."""
     return sorted(families, key=lambda name: LAYERS.index(name) if name in LAYERS else len(LAYERS))
 
 
 def line(terminal: Any, result: CheckResult, *, why: bool = True) -> None:
-    """Write the line of one finished check: outcome, id, title, and (``why``) its reason where it did not pass.
+    """Write the line of one finished check: outcome, id, title, and (``why``) the reason if it did not pass.
 
-    A blocked or skipped check observed nothing: the summary names it once, with what blocked it or its reason.
+    A blocked or skipped check has no observation: the summary names it once, with the blocking check or its reason.
     """
     if result.outcome in (Outcome.BLOCKED, Outcome.SKIPPED):
         return
@@ -111,7 +111,7 @@ def family(terminal: Any, name: str, results: Sequence[CheckResult]) -> None:
 def summary(terminal: Any, run: Run, folder: Path | None, *, detailed: bool = False) -> None:
     """Write verdict, culprit, proven properties, findings with remedies, and checks that were not judged.
 
-    ``detailed``: name every check that was skipped or blocked, with its reason; else they are counted by family.
+    ``detailed``: name every skipped or blocked check with its reason; otherwise they are counted by family.
     """
     width = _width()
     summarized = summarize(run.to_dict())
@@ -139,13 +139,15 @@ def summary(terminal: Any, run: Run, folder: Path | None, *, detailed: bool = Fa
         run.leftovers,
         width,
     )
-    _list(terminal, "Not seen, so not judged:" if not run.tenant else "Not a tenant's to see:", run.not_seen, width)
+    _list(
+        terminal, "Not visible, so not judged:" if not run.tenant else "Not visible to a tenant:", run.not_seen, width
+    )
     if folder is not None:
         terminal.write_line(f"Report: {folder / 'report.html'}")
 
 
 def _list(terminal: Any, title: str, texts: Sequence[str], width: int) -> None:
-    """Write a list under its title, as far as a screen has room; nothing where it is empty."""
+    """Write a list under its title, limited to one screen; nothing if the list is empty."""
     if texts:
         terminal.write_line(title, bold=True)
     for text in texts[:LISTED]:
@@ -155,7 +157,7 @@ def _list(terminal: Any, title: str, texts: Sequence[str], width: int) -> None:
 
 
 def one_line(terminal: Any, run: Run, folder: Path | None) -> None:
-    """Write the verdict and nothing else, on one line however long."""
+    """Write only the verdict, on one line of any length."""
     summarized = summarize(run.to_dict())
     terminal.ensure_newline()
     terminal.write(f"VERDICT: {run.verdict}", bold=True, **COLOUR[run.verdict])
@@ -164,7 +166,7 @@ def one_line(terminal: Any, run: Run, folder: Path | None) -> None:
 
 
 def _proven(terminal: Any, summary: Summary, width: int) -> None:
-    """The proven properties with their numbers: all for a go, else only the number of findings."""
+    """Write the proven properties with their numbers: all for a go, else only the number of findings."""
     if summary.verdict is not Verdict.GO or not summary.proven:
         return
     terminal.write_line(f"Proven, in {summary.seconds:.0f} s:", bold=True)
@@ -173,7 +175,7 @@ def _proven(terminal: Any, summary: Summary, width: int) -> None:
 
 
 def _not_judged(terminal: Any, run: Run, summary: Summary, width: int, *, detailed: bool) -> None:
-    """Blocked and skipped checks: counted by family, or (``detailed``) each with its reason."""
+    """Write blocked and skipped checks: counted by family, or (``detailed``) each with its reason."""
     blocked = {why: families for why, families in summary.not_judged.items() if why != "skipped"}
     if detailed:
         for blockers, names in _blocked(run.results).items():
@@ -189,7 +191,7 @@ def _not_judged(terminal: Any, run: Run, summary: Summary, width: int, *, detail
     for why, families in blocked.items():
         _paragraph(terminal, "", f"Not judged, {why}: {_families(families)}", width)
     if skipped := summary.not_judged.get("skipped"):
-        _paragraph(terminal, "", f"Not asked for or not applicable: {_families(skipped)} (-v: why)", width)
+        _paragraph(terminal, "", f"Not requested or not applicable: {_families(skipped)} (-v: why)", width)
 
 
 def _families(families: Mapping[str, int]) -> str:
@@ -200,7 +202,7 @@ def _families(families: Mapping[str, int]) -> str:
 
 
 def _skipped(terminal: Any, results: Sequence[CheckResult], width: int) -> None:
-    """One line for each check that does not apply here, with its reason; the report has the reasons whole."""
+    """Write one line for each check that does not apply here, with its shortened reason; the report has it in full."""
     skipped = [r for r in results if r.outcome is Outcome.SKIPPED]
     if not skipped:
         return
@@ -212,7 +214,7 @@ def _skipped(terminal: Any, results: Sequence[CheckResult], width: int) -> None:
 
 
 def not_collected(terminal: Any, report: Any) -> None:
-    """Name the file of checks that could not be read, and why: the error that Python gave for it."""
+    """Name the file of checks that could not be read, with Python's error."""
     text = str(report.longrepr)
     said = [row[1:].strip() for row in text.splitlines() if row.startswith("E  ")]
     places = re.findall(r"^\S+:\d+(?=: )", text, re.MULTILINE)
@@ -223,7 +225,7 @@ def not_collected(terminal: Any, report: Any) -> None:
 
 
 def _blocked(results: Sequence[CheckResult]) -> dict[tuple[str, ...], list[str]]:
-    """The blocked checks by root cause: other checks, or their own reason."""
+    """Write the blocked checks by root cause: other checks, or their own reason."""
     roots = blocked_roots((r.id, r.outcome, r.blocked_by) for r in results)
     grouped: dict[tuple[str, ...], list[str]] = {}
     for result in results:
@@ -234,7 +236,7 @@ def _blocked(results: Sequence[CheckResult]) -> dict[tuple[str, ...], list[str]]
 
 
 def _where(result: CheckResult) -> str:
-    """Name the subjects that a partly blocked check did not judge; '' if it judged none."""
+    """Name the subjects that a partly blocked check did not judge; '' if there are none."""
     left = [f.subject for f in result.findings if f.ok is None]
     if not any(f.ok for f in result.findings):
         return ""
@@ -285,7 +287,7 @@ def _explaining(results: Sequence[CheckResult], failed: CheckResult) -> Iterator
 
 
 def _findings(terminal: Any, run: Run, rows: Sequence[Finding], width: int) -> None:
-    """A table where its cells are short; else one block for each finding, so that nothing that matters is cut."""
+    """Write a table if its cells are short; else one block for each finding, so that no important text is truncated."""
     cells = []
     for each in rows:
         seen = (each.subject, with_unit(each.observed, each.unit), with_unit(each.expected, each.unit))
@@ -309,7 +311,7 @@ def _findings(terminal: Any, run: Run, rows: Sequence[Finding], width: int) -> N
 
 
 def _width() -> int:
-    """Columns to fill: the terminal's, within what reads well; 100 where the output is not a terminal."""
+    """Return the terminal's columns, within a readable width; 100 if the output is not a terminal."""
     return max(60, min(shutil.get_terminal_size((100, 24)).columns, 110))
 
 
@@ -323,13 +325,13 @@ def _paragraph(terminal: Any, label: str, text: str, width: int) -> None:
 
 
 def _wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Break at spaces only: names, paths and commands stay whole for copying."""
+    """Wraps at spaces only: names, paths and commands stay whole for copying."""
     rows = textwrap.wrap(_plain(text), width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent)
     return [uncommanded(row) for row in rows]
 
 
 def _shortened(text: str, width: int) -> str:
-    """Return as much of a text as one row holds, cut at a space."""
+    """Return as much of a text as fits a row, broken at a space."""
     rows = _wrap(text, width - 2)
     return f"{rows[0]} …" if len(rows) > 1 else "".join(_wrap(text, width)[:1])
 
@@ -369,7 +371,7 @@ def _culprit(terminal: Any, run: Run, decided: Deciding, width: int) -> None:
 
 
 def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
-    """Write the verdict, then culprit, observation and expectation, each on separate lines."""
+    """Write the verdict, then culprit, observation and expectation on separate lines."""
     head = f"VERDICT: {run.verdict}"
     terminal.write(head, bold=True, **COLOUR[run.verdict])
     first, *rest = _wrap(f"VERDICT: {summary.short}", _width(), "  ")
@@ -380,10 +382,10 @@ def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
     _paragraph(terminal, "", summary.counted, _width())
     if summary.attempts:
         _paragraph(terminal, "", f"{summary.attempts}.", _width())
-    if run.goes_on:  # what is not judged yet is neither missing nor too little
+    if run.goes_on:  # a check that is not yet judged is neither missing nor insufficient
         if run.verdict is Verdict.NO_GO:
             _paragraph(terminal, "", run.goes_on, _width())
-        terminal.write_line(f"  Next: {_plain(run.trial['attach'])}")  # on one line, to be copied
+        terminal.write_line(f"  Next: {_plain(run.trial['attach'])}")  # on one line for copying
     else:
         _too_little(terminal, run, summary.deciding.fact.lower())
     if run.scope == "partial":

@@ -9,9 +9,9 @@ from .schema import RecordedSpan
 from .template import render
 
 MOST_SPANS, MOST_NODES = 4096, 64
-"""Records come from anywhere: what is beyond is in report.json."""
+"""Untrusted records: phases beyond this are only in report.json."""
 KINDS = {"scheduling": 5, "image and start": 1, "collective": 0, "round": 0, "storage": 3}
-"""Phase, or what its name begins with -> its colour (--curve-N of page.css); every other is a probe of the pod."""
+"""Phase, or the beginning of its name -> its colour (--curve-N of page.css); all others are probes of the pod."""
 PROBES = "probes", 2
 
 

@@ -1,7 +1,4 @@
-"""Training steps and checkpoints of a run on its page.
-
-Figures, each GPU against the floor, each state with its time.
-"""
+"""Training steps and checkpoints of a run on its page."""
 
 from __future__ import annotations
 
@@ -13,14 +10,14 @@ from .template import render
 STATES = ("writing", "local", "flushing", "durable", "verified")
 """The states of a checkpoint in their order (docs/checkpoint.md)."""
 FEW_RANKS = 24
-"""GPUs that are shown at once; the others are folded."""
+"""Maximum number of GPUs that are shown at once; the others are collapsed."""
 MOST_RANKS, MOST_STEPS, MOST_ROWS = 256, 240, 64
-"""Of GPUs the slowest, of steps the last, of nodes the first; report.json has the rest of the GPUs and nodes."""
+"""The slowest GPUs, the last steps, the first nodes; report.json has the other GPUs and nodes."""
 WIDTH, HEIGHT = 700, 80
 
 
 def own_tflops(steps: RecordedTraining, compute_ms: float | None) -> float | None:
-    """Return a GPU's own compute rate in TFLOP/s (1e12): the job's rate without waiting for other ranks."""
+    """Return a GPU's own compute rate in TFLOP/s (1e12): the job's rate without waits for other ranks."""
     if not compute_ms or compute_ms <= 0 or "tflops" not in steps:
         return None
     return steps["tflops"] * steps["step_ms"] / compute_ms
@@ -48,7 +45,7 @@ def figures(steps: RecordedTraining) -> Iterator[tuple[str, str]]:
 
 
 def training(steps: RecordedTraining | None) -> str:
-    """Return the section of ``training`` of a record (docs/record.md); '' where there were no steps."""
+    """Return the section of ``training`` of a record (docs/record.md); '' if there were no steps."""
     if not steps or not steps.get("ranks"):
         return ""
     ranks, floor = slowest_first(steps), steps.get("floor_tflops") or 0.0
@@ -71,7 +68,7 @@ def training(steps: RecordedTraining | None) -> str:
 
 
 def _line(times: Sequence[float]) -> str:
-    """The time of each step, as the points of a line from 0: waves and outliers show, noise does not."""
+    """Return the times of all steps as points of a line from 0, which shows waves and outliers but no noise."""
     if len(times) < 2 or max(times) <= 0:
         return ""
     return " ".join(
@@ -81,7 +78,7 @@ def _line(times: Sequence[float]) -> str:
 
 
 def rows(recorded: RecordedCheckpoint) -> list[tuple[str, ...]]:
-    """Return of each node and step: both names, and when each state was reached, seconds since it began to write."""
+    """Return both names of each node and step, and the time of each state, in seconds since it began to write."""
     cells = []
     for node in recorded.get("nodes", ())[:MOST_ROWS]:
         for step in dict.fromkeys(each.get("step", 0) for each in node.get("states", ())):
@@ -104,7 +101,7 @@ def amounts(recorded: RecordedCheckpoint) -> Iterator[tuple[str, str]]:
 
 
 def checkpoint(recorded: RecordedCheckpoint | None) -> str:
-    """Return the section of ``checkpoint`` of a record; '' where none was saved."""
+    """Return the section of ``checkpoint`` of a record; '' if none was saved."""
     if not recorded or not (lines := rows(recorded)):
         return ""
     cells = [[cell or "-" for cell in line] for line in lines]

@@ -1,1 +1,1 @@
-"""Acceptance tests for GPU Kubernetes clusters. What lies here in a clone has the same name in a wheel."""
+"""Acceptance tests for GPU Kubernetes clusters. Modules of this folder have the same names in a wheel."""

@@ -1,6 +1,6 @@
-"""`pytest --pyargs seatrial.checks`: brings the suite's options; it does not change any other run of pytest.
+"""`pytest --pyargs seatrial.checks`: adds the suite's options; it does not change any other run of pytest.
 
-Its name is the same in a clone and in a wheel: pytest imports it wherever this is installed, an editable one included.
+Its name is the same in a clone and in a wheel: pytest imports it in every installation, including editable ones.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 SUITE = "seatrial.checks"
 PLUGINS = ("checks.framework.fixtures", "checks.framework.plugin", "reports.plugin")
-"""As in conftest.py, which pytest reads after the options: too late."""
+"""As in conftest.py, which pytest reads too late: after the options."""
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Register the suite's plugins where its checks are named, and name them by their files, as a clone does."""
+    """Register the suite's plugins if its checks are requested, named by their files as in a clone."""
     if "--pyargs" not in args or not any(map(_is_ours, args)):
         return
     from importlib.util import find_spec  # noqa: PLC0415 -- every run of pytest imports this module

@@ -1,7 +1,8 @@
-"""``seatrial cron``: one scheduled run; preflight always, a trial only on GPUs that are idle and due.
+"""``seatrial cron``: one scheduled run, always with a preflight, and a trial only on idle and due GPUs.
 
-One scheduled run at a time in a namespace (a Lease), remembering in one ConfigMap, telling in another, in Events on the
-Job it runs in and in metrics. The trial itself is ``seatrial accept`` in its own process, whatever ends it.
+A Lease allows one scheduled run at a time in a namespace. One ConfigMap holds the history; another one, Events on the
+run's own Job, and metrics report the results. The trial itself is ``seatrial accept`` in a separate process, which any
+end of this one ends.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from seatrial.faults.actions import in_words
 NOT_FOR_CRON = ("--cluster", "--on", "--trial-on", "--partner")
 _FEW = 3
 RUN = re.compile(r"[2-9a-hjkmnp-z]{10}")
-"""The form of jobs.trial.job_spec.new_run_id, unlike a user's folder names."""
+"""The form of jobs.trial.job_spec.new_run_id, which a user's folder names do not match."""
 DESCRIPTION = """\
 One scheduled run, as a CronJob starts it: preflight always; a trial on nodes that are idle now and were not tested for
 a while, or with --sweep N a sweep of up to N of them; one scheduled run at a time in a namespace. The history
@@ -71,7 +72,7 @@ EXAMPLES = (
 
 
 def parser() -> Parser:
-    """The options of ``seatrial cron``; further ones go to accept."""
+    """Return the parser of ``seatrial cron``; other options are passed to accept."""
     made = Parser(
         prog="seatrial cron", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES, fromfile_prefix_chars="@"
     )  # @FILE: one option a line
@@ -96,12 +97,12 @@ def parser() -> Parser:
     made.add_argument(
         "--label-nodes",
         action="store_true",
-        help="label nodes seatrial/trial=passed or failed, a failed one with seatrial/action; needs a right on nodes",
+        help="label nodes seatrial/trial=passed or failed, failed ones seatrial/action; needs permission on nodes",
     )
     made.add_argument(
         "--node-condition",
         action="store_true",
-        help="set the node condition SeatrialFailed; needs a right on nodes/status",
+        help="set the node condition SeatrialFailed; needs permission on nodes/status",
     )
     made.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's service account")
     made.add_argument("--context", metavar="NAME")
@@ -110,7 +111,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Take the Lease, run, give it back."""
+    """Take the Lease, run, and release it."""
     options, further = parser().parse_known_args(list(arguments))
     try:
         _fit(options, further)
@@ -130,7 +131,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _fit(options: argparse.Namespace, further: Sequence[str]) -> None:
-    """Raise ValueError, one line, for invalid options: before a trial starts."""
+    """Raise ValueError, one line, for invalid options before a trial starts."""
     if not 0 <= options.every < math.inf:
         raise ValueError(f"--every {options.every}: hours, from 0")
     if options.nodes == ALL:
@@ -164,13 +165,13 @@ class ScheduledRun:
     run_id: str
     further: Sequence[str]
     messages: list[str] = field(default_factory=list)
-    covered: str = ""  # how many nodes of the pool were tried
-    machines: dict[str, Unstructured] = field(default_factory=dict)  # the nodes as they were before the trial
-    judges: str = ""  # the selector of the nodes that are judged, where it is not --nodes
-    waits: bool = False  # an unproven node is left for a later run
+    covered: str = ""  # text with the number of tried nodes of the pool
+    machines: dict[str, Unstructured] = field(default_factory=dict)  # the raw nodes before the trial
+    judges: str = ""  # the selector of the nodes that are judged, if it is not --nodes
+    waits: bool = False  # whether an unproven node is left for a later run
 
     def run(self) -> int:
-        """Run; the exit code is the verdict's, softened where something failed for the first time."""
+        """Run; return the exit code of the verdict, softened if a failure occurred for the first time."""
         self._clear_up()
         if lacking := self._lacking():
             return refuse("cron", f"{lacking}: seatrial rbac --cron --new-nodes prints what it needs", INCONCLUSIVE)
@@ -186,9 +187,9 @@ class ScheduledRun:
         code = self._child(choice)
         self.lease.check()
         if self.lease.lost.is_set():
-            self._say("the lease was lost: the run is ended, for another one may be going")
+            self._say("the lease was lost: this run ends, since another one may be in progress")
             self._tell("inconclusive", failed=True)
-            return INCONCLUSIVE  # another run may be in progress: the history is that run's now
+            return INCONCLUSIVE  # another run may be in progress and owns the history now
         try:
             record = read_json(self._folder)
         except RecordError as error:
@@ -223,13 +224,13 @@ class ScheduledRun:
 
     @property
     def only_new(self) -> bool:
-        """Whether only nodes that joined or came back are tried."""
+        """Whether the run tries only nodes that joined or came back."""
         return self.options.new_nodes is not None
 
     # ------------------------------------------------------------------------------------------------- the run
 
     def _lacking(self) -> str:
-        """Name the rights without which a pass would open no node: before a trial, not after it."""
+        """Name the missing permissions without which a pass would open no node, before a trial starts."""
         needed = new_node_rights(self.options.new_nodes)
         denied = [right.subject("") for right, answer in ask(self.kube, needed) if not answer.allowed]
         return f"not granted: {', '.join(denied)}" if denied else ""
@@ -241,11 +242,11 @@ class ScheduledRun:
         self.messages += [f"could not delete {name}" for name in swept.left]
 
     def _remembered(self, stored: Mapping[str, str]) -> NodeHistory:
-        """Return the history. A damaged one is replaced by an empty one."""
+        """Return the history; a damaged one is replaced by an empty one."""
         try:
             data = parsed(stored, STATE, "state.json")
         except StateStoreError as error:
-            self._say(f"{error}; it is begun anew")
+            self._say(f"{error}; it is replaced by an empty history")
             return NodeHistory()
         if data.get("schema", 1) != 1:
             raise StateStoreError(f"configmap {STATE} was written by another version (schema {data['schema']!r:.20})")
@@ -254,7 +255,7 @@ class ScheduledRun:
     def _choose(self, state: NodeHistory) -> tuple[node_history.Choice, NodeHistory]:
         """Choose idle nodes; a tenant, who cannot list nodes, chooses by time alone.
 
-        Deleted nodes are removed from the history: they must not be called bad for ever.
+        Deleted nodes are removed from the history, so that they do not remain bad forever.
         """
         spec = spec_of(self.profile, run_id=self.run_id, namespace=self.kube.namespace)
         tenant = self.profile.tenant or "--tenant" in self.further
@@ -298,13 +299,13 @@ class ScheduledRun:
         return seen.choice, state
 
     def _withdrawn(self) -> Iterator[str]:
-        """Remove our condition from machines that rebooted after it was set: a controller may rely on it."""
+        """Remove our condition from machines that rebooted after it was set, since a controller may rely on it."""
         for name, raw in self.machines.items():
             if marking.outlived(raw):
                 try:
                     marking.condition(self.kube, name, None)
                     when = "before its last boot" if marking.booted(raw) else "and reports no boot id"
-                    yield f"{name} passed {when}: it is not known any more"
+                    yield f"{name} passed {when}: it is unproven now"
                 except ClusterError as error:
                     yield f"node {name} could not be marked: {error}"
 
@@ -313,7 +314,7 @@ class ScheduledRun:
         return {name_of(node): node for node in nodes}
 
     def _child(self, choice: node_history.Choice) -> int:
-        """Run preflight or the whole trial in its own process; it ends with this one, or with the Lease."""
+        """Run preflight or the whole trial in a separate process; it ends with this one, or with the Lease."""
         names = ("profile", "nodes", "kubeconfig", "context", "namespace")
         given = {f"--{name}": getattr(self.options, name) for name in names}
         given["--nodes"] = self.judges or given["--nodes"]
@@ -338,10 +339,10 @@ class ScheduledRun:
         folder: Path = self.options.out / self.run_id
         return folder
 
-    # ---------------------------------------------------------------------------------------------- what it leaves
+    # ---------------------------------------------------------------------------------------------- results
 
     def _saved(self, name: str, data: dict[str, str], **known: Any) -> bool:
-        """Write a ConfigMap; where that fails the verdict is reported all the same."""
+        """Write a ConfigMap; if that fails, the verdict is still reported."""
         try:
             save(self.kube, name, data, **known)
         except (ClusterError, StateStoreError) as error:
@@ -350,7 +351,7 @@ class ScheduledRun:
         return True
 
     def _leave(self, record: Record, state: NodeHistory, verdict: str) -> None:
-        """Write results and metrics, forget the oldest runs, push where that is requested."""
+        """Write results and metrics, delete the oldest runs, and push the metrics if requested."""
         from reports.metrics import exposition  # noqa: PLC0415 -- a run that found the Lease held needs none
 
         summary = record.copy()
@@ -380,7 +381,7 @@ class ScheduledRun:
         }
         latest = {"latest.json": json.dumps(exit_codes, indent=1)}
         if not self._saved(RESULTS, latest | {"metrics.prom": metrics}):
-            self._saved(RESULTS, latest | {"metrics.prom": ""})  # they may be too large; the verdict is not
+            self._saved(RESULTS, latest | {"metrics.prom": ""})  # the metrics may be too large; the verdict is not
         self._forget()
         if self.options.push:
             self._push(summary, state)
@@ -395,7 +396,7 @@ class ScheduledRun:
             self._say(f"the metrics could not be pushed: {error}")
 
     def _forget(self) -> None:
-        """Delete the oldest runs beyond those to keep: folders named by a run's id, also of runs that were killed."""
+        """Delete the oldest runs beyond those to keep: folders named by a run id, including runs that were killed."""
         try:
             runs = [
                 folder
@@ -410,10 +411,10 @@ class ScheduledRun:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _mark(self, before: NodeHistory, after: NodeHistory, record: Record, chosen: Sequence[str]) -> bool:
-        """Mark the nodes of this run, and those that are judged otherwise now, in the ways that are requested.
+        """Mark the nodes of this run, and those with a changed judgement, in the requested ways.
 
-        A new node is opened only by a whole run's pass of that machine, as ``seatrial mark`` does. Returns whether all
-        that were to be opened are.
+        As with ``seatrial mark``, only a complete run's pass of that machine opens a new node. Returns whether all
+        nodes to open were opened.
         """
         key, conditions = self.options.new_nodes, self.options.node_condition or self.only_new
         if not (conditions or self.options.label_nodes):
@@ -431,7 +432,7 @@ class ScheduledRun:
             if name not in taken and not turned:
                 continue
             if bad is not None and not turned and now.passed == was.passed and now.strikes == was.strikes:
-                continue  # this run adds nothing: what an earlier one wrote is of the machine that it tried
+                continue  # this run changes nothing: an earlier one's marks are of the machine that it tried
             if bad is False and self.only_new and passed.get(name) is not False:
                 if name not in unproven:
                     continue
@@ -443,7 +444,7 @@ class ScheduledRun:
                     bad = marking.condition(self.kube, name, bad, faults=faults, action=action, unchanged=unchanged)
                 if self.options.label_nodes:
                     marking.label(self.kube, name, bad, action=action)
-                # Last: what waits for the taint finds the other marks already there.
+                # Last: whoever waits for the taint finds the other marks in place.
                 if key and name in unproven and bad is False:
                     bad = False if marking.untaint(self.kube, name, key, self._unchanged(name, record)) else None
             except ClusterError as error:
@@ -457,18 +458,18 @@ class ScheduledRun:
         return opened
 
     def _unchanged(self, name: str, record: Record) -> Callable[[Unstructured], bool]:
-        """Return a test whether a node is the machine that was chosen: the same object, boot and driver."""
+        """Return a function that tests whether a node is the chosen machine: the same object, boot and driver."""
         chosen = self.machines.get(name)
 
         def same(raw: Unstructured) -> bool:
-            if chosen is None:  # nodes that were not seen before the trial
+            if chosen is None:  # nodes that were not visible before the trial
                 return was_tried(raw, record)
             return marking.is_same_machine(raw, chosen) and was_tried(raw, record)
 
         return same
 
     def _tell(self, verdict: str, *, failed: bool) -> None:
-        """Record an Event on the Job that this run is, where the pod says which it is."""
+        """Record an Event on this run's Job, if the pod names it."""
         name, uid = os.environ.get("SEATRIAL_JOB_NAME"), os.environ.get("SEATRIAL_JOB_UID", "")
         if not name:
             return
@@ -488,14 +489,14 @@ class ScheduledRun:
 
 
 def _called_bad(name: str, state: NodeHistory) -> str:
-    """Name a bad node with its faults and, where it is known, what to do with it."""
+    """Name a bad node with its faults and, if known, its action."""
     node = state.nodes[name]
     asked = f"; {in_words(node.action)}" if node.action else ""
     return f"called bad: {name} ({', '.join(node.faults)}{asked})"
 
 
 def _accused(record: Record) -> list[str]:
-    """Summarise faults and places in a few words, for an Event."""
+    """Summarise faults and subjects in a few words, for an Event."""
     findings = (f for check in record["checks"] for f in check["findings"] if f["ok"] is not True and f["fault"])
     texts = {f"{f['fault']} ({f['subject']})": None for f in findings}
     return list(texts)[:_FEW]

@@ -1,7 +1,8 @@
-"""``seatrial cron --new-nodes``: nodes that joined or came back are tried with proven ones, and then opened.
+"""``seatrial cron --new-nodes``: tries nodes that joined or came back with proven ones, then opens them.
 
-A node itself remembers: our condition says passed or failed, and of which boot and driver. Without one, with Unknown,
-after a change, or with the taint or label of new nodes on a node that has passed, it is unproven.
+The result is stored on the node: our condition holds passed or failed, the boot and the driver. A node is unproven
+without this condition, with Unknown, after a change of boot or driver, or if it has passed but has the taint or label
+of new nodes.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from .node_history import Choice, choose, next_nodes
 from .remembered import NodeHistory, Watched
 
 TRIABLE = ("", "gpu.missing")
-"""A node that offers too few GPUs is tried, so that the trial names the fault; a busy or closed one waits."""
+"""The faults with which a node is tried: the trial names too few GPUs; a busy or closed node waits."""
 _FEW = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Whom a run tries, what it says of the other unproven nodes, and whether one of these waits for a later run."""
+    """The nodes to try, notes on the other unproven nodes, and whether one of these waits for a later run."""
 
     choice: Choice
     notes: tuple[str, ...] = ()
@@ -37,15 +38,15 @@ class Outlook:
 
 
 def standing(raw: Unstructured, key: str) -> bool | None:
-    """Return what is known of a node as it is now: True failed, False proven, None unproven."""
+    """Return the known result of a node in its present state: True failed, False proven, None unproven."""
     said = marking.judged(raw)
     return None if said is False and key and marking.carries(raw, key) else said
 
 
 def assumed(state: NodeHistory, nodes: Mapping[str, Unstructured], key: str, now: float) -> NodeHistory:
-    """Return the history as the nodes' conditions correct it: only what has passed as it is now is a good partner.
+    """Return the history corrected by the nodes' conditions: a good partner has passed in its present state.
 
-    Strikes of a machine that has changed since count no more.
+    Strikes of a machine that has since changed no longer count.
     """
     known = dict(state.nodes)
     for name, raw in nodes.items():
@@ -71,8 +72,8 @@ def outlook(
 ) -> Outlook:
     """Choose unproven nodes of one kind, and proven partners of that kind; ``state``: as ``assumed`` returns it.
 
-    ``nodes``: all as the API server has them. ``most``: the places of a sweep; 0 for a trial, which takes one unproven
-    node and partners.
+    ``nodes``: all raw objects of the API server. ``most``: the places of a sweep; 0 for a trial, which takes one
+    unproven node and partners.
     """
     known = {node.name: standing(nodes[node.name], key) for node in pool.nodes if node.name in nodes}
     unproven = [node for node in pool.nodes if known.get(node.name, False) is None]
@@ -80,7 +81,7 @@ def outlook(
     notes = [f"failed, and not changed since: {first_of(failed, _FEW)}"] if failed else []
     strange = [name for name, raw in nodes.items() if key and marking.carries(raw, key)]
     strange = [name for name in strange if name not in known and name not in pool.outside]
-    notes += [f"{first_of(strange, _FEW)} waits: marked as new, and no node with GPUs as the profile has them"] * bool(
+    notes += [f"{first_of(strange, _FEW)} waits: marked as new, but it does not have the profile's GPUs"] * bool(
         strange
     )
     if not known:
@@ -94,7 +95,7 @@ def outlook(
         node.name for node in unproven if node.unschedulable
     }  # an administrator's decision: nothing to wait for
     past = {node.name: state.nodes.get(node.name, Watched()) for node in pool.nodes}
-    # By turns: an inconclusive run tested no node, and must not be repeated while others wait.
+    # Nodes take turns: an inconclusive run tested no node, and must not be repeated while others wait.
     turns = {node.name: marking.written(nodes[node.name]) for node in unproven if node.name not in obstacles}
     tried = sorted((n for n in unproven if n.name in turns), key=lambda n: (turns[n.name], n.name))
     order = replace(state, nodes=past | {name: replace(past[name], tested=turn) for name, turn in turns.items()})
@@ -130,4 +131,4 @@ def _reason(chosen: Collection[str], unproven: Collection[str]) -> str:
     fresh = [name for name in chosen if name in unproven]
     if len(fresh) < len(chosen):
         return f"{first_of(fresh, _FEW)} unproven, with nodes that have passed"
-    return "no proven node of their kind is free: they are tried with each other, and a failure may be any one's"
+    return "no proven node of their kind is free: they are tried with each other, and a failure may be of any of them"

@@ -1,8 +1,8 @@
 """The history of each node in scheduled runs: it decides the nodes to test and the bad nodes.
 
-A node is bad after two strikes in a row: a single bad run may be transient. A strike needs a finding that names
-the node, or a failed pair with a known good other half; where neither is so, both are suspects, and the next
-run pairs a suspect with a node that has passed. A healthy peer is never named at fault.
+A node is bad after two strikes in a row: a single bad run may be transient. A strike needs a finding that names the
+node, or a failed pair whose other node is known to be good. Otherwise both are suspects, and the next run pairs a
+suspect with a node that has passed. A healthy peer is never named at fault.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from reports.schema import Record, RecordedCheck, RecordedFinding, RecordedSweep
 from .remembered import MOST_FAULTS, MOST_NODES, MOST_RUNS, NodeHistory, Past, Watched, number
 
 LEAST = 2
-"""Nodes of a sweep: one alone proves no link."""
+"""The fewest nodes of a sweep: one alone proves no link."""
 STARVED_S = 28 * 86400.0
-"""A node that nothing has tested for so long is reported, as by the alert SeatrialNodeUntested (deploy/monitoring)."""
+"""A node that was not tested for this long is reported, as by the alert SeatrialNodeUntested (deploy/monitoring)."""
 
 
 OLDEST_SHARE = 0.5
-"""Of the places of a run, for who was not tested longest: so that many suspects cannot keep the others from theirs."""
+"""The share of a run's places for the nodes not tested longest, so that suspects cannot take all places."""
 
 
 def next_nodes(state: NodeHistory, idle: Sequence[str], *, most: int, now: float, every_s: float) -> Choice:
-    """Choose at most ``most`` idle nodes in the order in which they are to be tested; none where none is due.
+    """Choose at most ``most`` idle nodes in test order; none if none is due.
 
-    Suspects come first, each with a node that has passed next to it, then who was not tested longest, for whom half of
-    the places are kept; of fewer than four places, all are for those of the two that wait longer. What is over of an
-    odd number gets a partner that has passed. Their pairs are new ones in each run: its id is the planner's seed.
+    Suspects come first, each followed by a node that has passed; then the nodes not tested longest, with half of the
+    places reserved. Fewer than four places all go to the group that waits longer. The last of an odd number gets a
+    partner that has passed. Pairs differ in each run, since its id is the planner's seed.
     """
     known = {name: state.nodes.get(name, Watched()) for name in idle}
     last = {name: node.tested if 0 <= node.tested <= now else 0.0 for name, node in known.items()}  # a wrong clock
@@ -58,34 +58,34 @@ def next_nodes(state: NodeHistory, idle: Sequence[str], *, most: int, now: float
     if not chosen:
         return Choice((), f"all {len(idle)} idle nodes were tested within {spoken(every_s)}")
     if len(chosen) < LEAST:
-        return Choice((), "1 idle node; a sweep needs 2: the cluster is at work and is left alone")
+        return Choice((), "1 idle node; a sweep needs 2: the cluster is busy and is left alone")
     reasons = [f"{len(doubted)} under suspicion"] * bool(doubted) + [f"{len(due)} due"] * bool(due)
     return Choice(tuple(chosen), f"of {len(idle)} idle nodes {' and '.join(reasons)}")
 
 
 def overdue(state: NodeHistory, *, now: float, limit_s: float) -> tuple[str, ...]:
-    """Return the nodes that nothing has tested for longer than a limit, longest first: never idle when a run came."""
+    """Return the nodes not tested for longer than a limit, longest first: never idle during a run."""
     return tuple(name for name, (since, _, _) in state.series(now).items() if now - since > limit_s)
 
 
 ANY = "any nodes"
-"""Stands for the nodes of a trial where they are not seen beforehand."""
+"""A placeholder for the nodes of a trial that are not visible beforehand."""
 AWAY = ("nodes.cordoned", "nodes.tainted")
-"""Faults made on purpose: they keep a trial away, and prove nothing about the node."""
+"""Faults with a deliberate cause: they prevent a trial, and prove nothing about the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The nodes to test now, or none and why."""
+    """The nodes to test now, or none, and the reason."""
 
     nodes: tuple[str, ...]
     why: str
 
 
 def choose(state: NodeHistory, idle: Sequence[str], *, need: int, now: float, every_s: float) -> Choice:
-    """Choose ``need`` of the idle nodes: a suspect next to good ones first, then those that were not tested longest."""
+    """Choose ``need`` of the idle nodes: a suspect with good ones first, then those not tested longest."""
     if len(idle) < need:
-        return Choice((), f"{len(idle)} idle nodes; a trial needs {need}: the cluster is at work and is left alone")
+        return Choice((), f"{len(idle)} idle nodes; a trial needs {need}: the cluster is busy and is left alone")
     known = {name: state.nodes.get(name, Watched()) for name in idle}
     good = sorted((n for n in idle if known[n].good), key=lambda n: -known[n].passed)
     doubted = sorted((n for n in idle if known[n].suspect or known[n].strikes), key=lambda n: (known[n].tested, n))
@@ -103,15 +103,15 @@ def choose(state: NodeHistory, idle: Sequence[str], *, need: int, now: float, ev
 
 
 def choose_unseen(state: NodeHistory, *, now: float, every_s: float) -> Choice:
-    """Choose by time alone, for a tenant who cannot list nodes: failures are repeated at the next run."""
+    """Choose by time alone, for a tenant without permission to list nodes; the next run repeats a failed trial."""
     last = _last_trial(state)
-    if last.verdict == "go" and 0 <= now - last.ended < every_s:  # a time to come was written by a wrong clock
+    if last.verdict == "go" and 0 <= now - last.ended < every_s:  # a wrong clock wrote a future time
         return Choice((), f"the nodes are not seen, and a trial passed within {spoken(every_s)}")
     return Choice((ANY,), "the nodes are not seen")
 
 
 def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
-    """Return the history after a run. An inconclusive run changes no node."""
+    """Return the history after a run; an inconclusive run changes no node."""
     taken = coverage_of(record).tried
     nodes = dict(state.nodes)
     verdict = record["verdict"]
@@ -127,7 +127,7 @@ def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
         nodes |= {name: _judged(name, state, blamed, taken, shared, now) for name in {*taken, *blamed}}
     nodes |= _with_actions(nodes, state, record)
     latest = sorted(nodes.items(), key=lambda item: -max(item[1].tested, item[1].seen))[:MOST_NODES]
-    known = state.last_success if state.last_success <= now else 0.0  # a time to come was written by a wrong clock
+    known = state.last_success if state.last_success <= now else 0.0  # a wrong clock wrote a future time
     success = (succeeded(record) if taken else None) or known
     run = Past(
         record["run_id"], now, verdict, tuple(dict.fromkeys(f for f, _ in faulted))[:MOST_FAULTS], _samples(record)
@@ -136,9 +136,9 @@ def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
 
 
 def _with_actions(nodes: Mapping[str, Watched], state: NodeHistory, record: Record) -> dict[str, Watched]:
-    """Return the nodes that this run has failed, with what its findings ask to do with them.
+    """Return the nodes that this run has failed, with the actions of its findings.
 
-    Where they ask for nothing, what the last failure asked for holds on for its faults alone.
+    Without an action, a node keeps that of its last failure if they share a fault.
     """
     failed = {}
     for name, node in nodes.items():
@@ -158,7 +158,7 @@ def _passed(before: Watched, now: float) -> Watched:
 def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Watched]:
     """Apply a sweep to its nodes: it names bad nodes itself, so partners are never suspects.
 
-    A node that only the sweep which it continues with has tested was tested then, and is counted once.
+    If the sweep continues an earlier one, a node that only the earlier one has tested keeps that time, and counts once.
     """
     fresh, then = _rounds_of(sweep, now)
     findings = [each for each in sweep.get("findings", []) if each["names"]]
@@ -169,7 +169,7 @@ def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Wa
         before = state.nodes.get(name, Watched())
         when = now if fresh is None or name in fresh else then
         if when < now and before.tested >= when:
-            continue  # it was learnt from the run that tested it, or is known better since
+            continue  # already learnt from the run that tested it, or from a later one
         if shown in ("proven", "flaky"):
             watched[name] = _passed(before, when)
         elif shown in ("at fault", "suspect"):
@@ -187,14 +187,14 @@ def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Wa
 
 
 def _rounds_of(sweep: RecordedSweep, now: float) -> tuple[set[str] | None, float]:
-    """Return the nodes that a sweep tested itself (None: all), and when the one that it continues with had ended."""
+    """Return the nodes that a sweep tested itself (None: all), and the end time of the sweep that it continues."""
     earlier = sweep.get("resumed")
     if not isinstance(earlier, dict):
         return None, now
     try:
         ended = datetime.datetime.fromisoformat(str(earlier.get("ended"))).timestamp()
     except (ValueError, OverflowError):
-        ended = 0.0  # never tested, as far as known
+        ended = 0.0  # unknown, so never tested
     rounds = int(number(earlier.get("rounds")))
     tests = [test for test in sweep.get("tests", []) if test.get("round", 0) > rounds]
     return {node for test in tests for node in test.get("nodes", [])}, min(ended, now)
@@ -216,7 +216,7 @@ def _judged(
         weeks = known.counted(now, failed=True)
         return replace(before, strikes=before.strikes + 1, suspect=False, faults=blamed[name], weeks=weeks)
     if blamed or not shared or (before.good and len(unproven) == 1):
-        return before  # it is another node's, or of no node
+        return before  # the fault is another node's, or no node's
     if unproven == [name]:
         weeks = known.counted(now, failed=True)
         return replace(before, strikes=before.strikes + 1, suspect=False, faults=shared, weeks=weeks)
@@ -224,7 +224,7 @@ def _judged(
 
 
 def _faults(record: Record, *, trial_only: bool = False) -> list[tuple[str, str]]:
-    """Faults that make the verdict, as (fault, subject); ``trial_only``: without those that the API shows."""
+    """Return the faults that decide the verdict, as (fault, subject); ``trial_only``: without those of the API."""
     return [
         (finding["fault"], finding["subject"])
         for check in _failed(record)
@@ -235,7 +235,7 @@ def _faults(record: Record, *, trial_only: bool = False) -> list[tuple[str, str]
 
 
 def _failed(record: Record) -> list[RecordedCheck]:
-    """The checks that failed for reasons other than GPUs in use."""
+    """Return the checks that failed for reasons other than GPUs in use."""
     return [check for check in record["checks"] if check["outcome"] == "failed" and not _is_busy(check)]
 
 
@@ -253,13 +253,13 @@ def _at_work(finding: RecordedFinding) -> bool:
 
 
 def faults_naming(node: str, findings: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """The faults with this node or a part of it as subject, but not a pair with it."""
+    """Return the faults of this node or a part of it, but not of a pair with it."""
     alone = re.compile(rf"{re.escape(node)}(?![\w.-])(?!\s*(->|<->|-)\s)")
     return tuple(dict.fromkeys(fault for fault, subject in findings if alone.match(subject)))[:MOST_FAULTS]
 
 
 def _samples(record: Record) -> dict[str, dict[str, float]]:
-    """The median of each row, for the trend."""
+    """Return the median of each row, for the trend."""
     return {
         str(group): {str(size): round(statistics.median(run), 2) for size, (run,) in rows.items()}
         for group, rows in bandwidth_rows([record]).items()
@@ -267,7 +267,7 @@ def _samples(record: Record) -> dict[str, dict[str, float]]:
 
 
 def trend(state: NodeHistory, record: Record, *, least: float = 0.93, runs: int = 5) -> list[str]:
-    """Say where bandwidth fell below its own history: below 93 % of the median of at least five accepted runs.
+    """Describe bandwidths below their own history: below 93 % of the median of at least five accepted runs.
 
     93 %: see reports/compare/regression.py. History is of the same nodes, collective and size.
     """
@@ -287,15 +287,15 @@ def trend(state: NodeHistory, record: Record, *, least: float = 0.93, runs: int 
 
 
 def spoken(seconds: float) -> str:
-    """Return a time as a person says it."""
+    """Return a duration as text."""
     return str(datetime.timedelta(seconds=round(seconds)))
 
 
 def conclude(before: NodeHistory, after: NodeHistory, record: Record) -> tuple[str, int]:
-    """Return verdict and exit code of a scheduled run: a first failure in a trial is repeated.
+    """Return verdict and exit code of a scheduled run; a trial's first failure is to be repeated.
 
-    Failures seen through the API do not flap and count at once; so does a node that is now called bad, and a fault of
-    the trial that the run before had, too. That others use the GPUs does not count; nor does `shown_before`.
+    These count at once: failures seen through the API, since they do not flap; a node that is now bad; a fault of the
+    trial that the previous run also had. GPUs in use by others do not count; nor do the checks of `shown_before`.
     """
     verdict = _concluded(before, after, record)
     return str(verdict), EXIT_CODES[verdict]
@@ -324,7 +324,7 @@ def _concluded(before: NodeHistory, after: NodeHistory, record: Record) -> Verdi
     failed = _failed(record)
     static = any(check.get("stage") == "preflight" for check in failed)
     concluded = (run for run in reversed(before.past) if run.verdict != "inconclusive" and (run.samples or run.faults))
-    last = next(concluded, None)  # preflight alone, in between, shows nothing of training
+    last = next(concluded, None)  # a preflight in between proves nothing about training
     again = last is not None and set(last.faults) & {fault for fault, _ in _faults(record)}
     if static or again or set(after.bad) & set(coverage_of(record).tried):
         return Verdict.NO_GO

@@ -10,9 +10,9 @@ from seatrial.faults.actions import heaviest
 
 STRIKES = 2
 MOST_NODES, MOST_RUNS, MOST_FAULTS = 2000, 20, 10
-"""Bounds of what is remembered: it lives in one ConfigMap. The nodes looked at longest ago are forgotten first."""
+"""Bounds of the history, which is in one ConfigMap; the nodes tested or seen longest ago are dropped first."""
 WEEK_S, MOST_WEEKS = 7 * 86400.0, 8
-"""A node's trials and failures are counted by week, for two months: long enough for one that fails now and then."""
+"""A node's trials and failures are counted by week, for two months: long enough for intermittent failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Watched:
     strikes: int = 0
     suspect: bool = False
     faults: tuple[str, ...] = ()
-    seen: float = 0.0  # when it was first seen in the pool
-    action: str = ""  # what to do with it after its last failure: a word of seatrial.faults.actions
+    seen: float = 0.0  # time of its first sighting in the pool
+    action: str = ""  # the action after its last failure: a word of seatrial.faults.actions
     weeks: tuple[tuple[int, int, int], ...] = ()  # (week since 1970, trials, failures), the newest last
 
     def counted(self, now: float, *, failed: bool) -> tuple[tuple[int, int, int], ...]:
@@ -44,12 +44,12 @@ class Watched:
 
     @property
     def bad(self) -> bool:
-        """Called bad: two strikes in a row."""
+        """Whether the node is bad: two strikes in a row."""
         return self.strikes >= STRIKES
 
     @property
     def good(self) -> bool:
-        """Known to be good: passed, and nothing since then."""
+        """Whether the node is known to be good: it passed, and has no failure since."""
         return self.passed > 0 and not self.strikes and not self.suspect
 
 
@@ -66,7 +66,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class NodeHistory:
-    """All that is remembered of the nodes and of the last runs."""
+    """The history of the nodes and of the last runs."""
 
     nodes: Mapping[str, Watched] = field(default_factory=dict)
     past: tuple[Past, ...] = ()
@@ -85,7 +85,7 @@ class NodeHistory:
         return cls(nodes, past[-MOST_RUNS:], number(data.get("last_success")))
 
     def to_dict(self) -> dict[str, object]:
-        """Plain JSON types."""
+        """Return the history as plain JSON types."""
         return {
             "schema": 1,
             "nodes": {name: asdict(node) for name, node in self.nodes.items()},
@@ -95,37 +95,37 @@ class NodeHistory:
 
     @property
     def bad(self) -> tuple[str, ...]:
-        """Nodes that are called bad."""
+        """The bad nodes."""
         return tuple(sorted(name for name, node in self.nodes.items() if node.bad))
 
     @property
     def judged(self) -> dict[str, bool]:
-        """The nodes that are called bad (True) or known to be good (False)."""
+        """The nodes known to be bad (True) or good (False)."""
         return {name: node.bad for name, node in sorted(self.nodes.items()) if node.bad or node.good}
 
     @property
     def actions(self) -> dict[str, str]:
-        """What to do with the nodes that are called bad, where it is known."""
+        """The actions for the bad nodes, if known."""
         return {name: node.action for name, node in sorted(self.nodes.items()) if node.bad and node.action}
 
     def of(self, names: Collection[str]) -> NodeHistory:
-        """The same without nodes that are not among these."""
+        """Return the history of these nodes only."""
         return replace(self, nodes={name: node for name, node in self.nodes.items() if name in names})
 
     def watching(self, pool: Collection[str], now: float) -> NodeHistory:
-        """The same with all nodes of a pool: one that no trial ever finds idle is known, too, from when it was seen."""
+        """Add all nodes of a pool, with the time first seen: a node that is never idle for a trial is known, too."""
         fresh = {name: Watched(seen=now) for name in sorted(pool) if name not in self.nodes}
         room = max(0, MOST_NODES - len(self.nodes))
         return replace(self, nodes={**self.nodes, **dict(list(fresh.items())[:room])})
 
     def series(self, now: float) -> dict[str, tuple[float, int, int]]:
-        """Of each node: since when it has not been tested (or has been there), and its score; longest ago first."""
+        """Return for each node when it was last tested (else first seen), and its score; longest ago first."""
         scores = {name: (node.tested or node.seen, *node.score(now)) for name, node in self.nodes.items()}
         return dict(sorted(scores.items(), key=lambda item: item[1][0]))
 
 
 def bounded(state: NodeHistory, largest: int = 800_000) -> str:
-    """Write the state as JSON of at most so many bytes: measurements go first, then nodes looked at longest ago."""
+    """Write the state as JSON of at most so many bytes: drop measurements first, then the nodes tested longest ago."""
     text = json.dumps(state.to_dict())
     if len(text) > largest:
         state = replace(state, past=tuple(replace(run, samples={}) for run in state.past))

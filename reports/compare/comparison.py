@@ -1,7 +1,7 @@
 """Regressions, improvements, additions and removals of an upgrade: a comparison of two sets of run records.
 
-A side is one record or several of the same cluster: repeats make the judgement of bandwidth sharper. What changed in
-the bill of materials is next to what changed in behaviour, so that the likely cause is next to its effect.
+A side is one record or several of the same cluster; repeats make the judgement of bandwidth more precise. Changes of
+the bill of materials are next to changes of behaviour, so that the likely cause is next to its effect.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .swept import OF_ELEMENTS, sweep_rows, sweeps, turned
 
 WORSE, BETTER, APPEARED, VANISHED, UNCLEAR = "worse", "better", "appeared", "vanished", "unclear"
 RANK = list(Outcome)
-"""From good to bad; of several runs of a side the worst outcome of a check counts."""
+"""The outcomes from good to bad; the worst outcome of a check over several runs of a side counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +65,12 @@ class Comparison:
     versions: list[Change] = field(default_factory=list)
     rows: list[BandwidthRow] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
-    references: list[str] = field(default_factory=list)  # what the bandwidths of each side were compared with
-    notes: list[str] = field(default_factory=list)  # notes for the reader; none of them decides
-    verdicts: tuple[str, str] = ("", "")  # of the runs themselves, before and after
+    references: list[str] = field(default_factory=list)  # the references of each side's bandwidths
+    notes: list[str] = field(default_factory=list)  # information for the reader, without effect on the verdict
+    verdicts: tuple[str, str] = ("", "")  # the verdicts of the runs themselves, before and after
     sides: tuple[list[dict[str, str]], ...] = ([], [])  # the runs of each: their cluster, server and time
-    no_longer_proven: list[str] = field(default_factory=list)  # checks that passed before, and were not looked at again
-    commands: tuple[str, str] = ("trial", "trial")  # what the runs of each side are: trials or sweeps
+    no_longer_proven: list[str] = field(default_factory=list)  # checks that passed before and were not repeated
+    commands: tuple[str, str] = ("trial", "trial")  # kind of runs on each side: trials or sweeps
 
     @property
     def verdict(self) -> str:
@@ -83,7 +83,7 @@ class Comparison:
         return BETTER if BETTER in kinds else "same"
 
     def to_dict(self) -> dict[str, object]:
-        """Plain JSON types: verdict, what changed, what is installed otherwise, every row of bandwidth."""
+        """Return the comparison as plain JSON types: verdict, changes, versions, every row of bandwidth."""
         return {
             "verdict": self.verdict,
             "exit_code": self.exit_code,
@@ -101,14 +101,14 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """0 nothing is worse, 1 something is, 10 unknown."""
+        """The exit code: 0 nothing is worse, 1 something is, 10 unknown."""
         return EXIT_CODES[{WORSE: Verdict.NO_GO, UNCLEAR: Verdict.INCONCLUSIVE}.get(self.verdict, Verdict.GO)]
 
 
 def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: bool = False) -> Comparison:
-    """Compare two sides of at least one record each; ``all_nodes``.
+    """Compare two sides of at least one record each.
 
-    One that tried a part of its pool is not a basis.
+    ``all_nodes``: a side that tried only a part of its pool is inconclusive.
     """
     comparison = Comparison(verdicts=(verdicts(before), verdicts(after)), notes=list(notes(before, after)))
     before, after = distinct(before), distinct(after)
@@ -160,7 +160,7 @@ def _command(side: Sequence[Record]) -> str:
 
 
 def _worst(side: Sequence[Record]) -> dict[str, RecordedCheck]:
-    """The worst result of each check on one side."""
+    """Return the worst result of each check on one side."""
     worst: dict[str, RecordedCheck] = {}
     for record in side:
         for check in record["checks"]:
@@ -177,7 +177,7 @@ def _outcomes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Cha
         was, now = old.get(name), new.get(name)
         if name in lost:
             reason = short(now["reason"]) if now else ""
-            yield _check(UNCLEAR, name, was, now, reason or "it passed before and was not looked at again")
+            yield _check(UNCLEAR, name, was, now, reason or "it passed before and was not checked again")
         elif was is None or now is None:
             known = any(check and check["outcome"] in ("passed", "skipped") for check in (was, now))
             kind = UNCLEAR if not known else VANISHED if now is None else APPEARED
@@ -188,18 +188,18 @@ def _outcomes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Cha
 
 
 def _turned(was: RecordedCheck, now: RecordedCheck) -> str:
-    """Classify a changed outcome of a check; only a failure is the cluster's."""
+    """Classify a changed outcome of a check; only a failure is attributed to the cluster."""
     if now["outcome"] == "failed":
         return WORSE if was["outcome"] in ("passed", "skipped") else UNCLEAR
     if was["outcome"] == "failed":
         return BETTER if now["outcome"] == "passed" else UNCLEAR
     if now["outcome"] in ("error", "blocked") or was["outcome"] == "passed":
-        return UNCLEAR  # also where one of several runs skipped what it proves in the others
+        return UNCLEAR  # this includes a check that one of several runs skipped and another passed
     return APPEARED if now["outcome"] == "passed" else VANISHED
 
 
 def _lost(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
-    """Fewer proofs within checks that passed on both sides: nodes, GPUs, subjects."""
+    """Yield the proofs that were lost within checks that passed on both sides: nodes, GPUs, subjects."""
     lost: list[tuple[str, str, str, str, str]] = []
     if left := lost_pool(before, after):
         lost.append(("nodes", listed(left), "in the pool", "not in the pool", "the pool is smaller, or was narrowed"))
@@ -208,7 +208,7 @@ def _lost(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]
     for what, old, new in lost_ranks(before, after):
         lost.append(("ranks", what, f"{old} ranks", f"{new} ranks", "fewer GPUs took part"))
     for name, old, new, subjects in lost_subjects(before, after):
-        note = f"passed, and not shown again: {listed(subjects)}"
+        note = f"passed before, not shown after: {listed(subjects)}"
         lost.append(("check", name, f"{old} subjects", f"{new} subjects", note))
     for area, subject, was, now, note in lost:
         yield Change(kind=UNCLEAR, area=area, subject=subject, before=was, after=now, note=note)
@@ -220,9 +220,9 @@ def _check(kind: str, name: str, was: RecordedCheck | None, now: RecordedCheck |
 
 
 def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
-    """Faults on subjects that one side shows and the other does not."""
+    """Yield the faults on subjects that only one side shows."""
     old, new = _bad_findings(before), _bad_findings(after)
-    worst_of = (_worst(before), _worst(after))  # what the side that does not show a fault has to say of its check
+    worst_of = (_worst(before), _worst(after))  # the result of the check on the side that does not show a fault
     swept = sweeps(before) and sweeps(after)
     for key in dict.fromkeys([*old, *new]):
         if swept and key[0] in OF_ELEMENTS:
@@ -236,14 +236,14 @@ def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Chang
         looked = ("passed", "failed") if key in old else ("passed", "skipped", "failed")
         other = worst_of[key in old].get(check)
         if other is None or other["outcome"] not in looked:
-            kind = UNCLEAR  # the other side did not read it
+            kind = UNCLEAR  # the check did not run on the other side
         value = f"{short(finding['observed'])} {finding['unit']}".strip()
         sides = (value, "not found") if key in old else ("not found", value)
         yield Change(kind=kind, area="fault", subject=subject, before=sides[0], after=sides[1], note=fault)
 
 
 def _shown_otherwise(key: tuple[str, str], was: RecordedFinding, now: RecordedFinding) -> Iterator[Change]:
-    """A fault that both sides show: 7 of 8 GPUs before and 2 after is worse, and other words may be."""
+    """Compare a fault that both sides show: 2 of 8 GPUs after 7 of 8 is worse; another text may be."""
     kind = turned_red(was, now)
     if kind and was["ok"] is False is now["ok"]:
         fault, subject = key
@@ -253,14 +253,14 @@ def _shown_otherwise(key: tuple[str, str], was: RecordedFinding, now: RecordedFi
 
 
 def _elements(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
-    """The results of two sweeps for each node, uplink and pair: one that was not tested again is not repaired."""
+    """Compare each node, uplink and pair of two sweeps; one that was not tested again counts as not repaired."""
     if sweeps(before) and sweeps(after):
         for kind, name, was, now, why in turned(before, after):
             yield Change(kind=kind, area="sweep", subject=short(name), before=was, after=now, note=short(why))
 
 
 def _rates(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
-    """Training steps and checkpoints."""
+    """Compare training steps and checkpoints."""
     for rate in RATES:
         for nodes, was, now, worse in changed(rate, before, after):
             kind = UNCLEAR if worse is None else WORSE if worse else BETTER
@@ -271,7 +271,7 @@ def _rates(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change
 
 
 def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, RecordedFinding]]:
-    """By fault and subject: the check that found it, and the finding."""
+    """Return, by fault and subject, the check that found it and the finding."""
     bad: dict[tuple[str, str], tuple[str, RecordedFinding]] = {}
     for record in side:
         names = lasting_names(record)
@@ -299,7 +299,7 @@ def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, Re
 
 
 def _uses(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
-    """The use of the fabric by each node: rails, GPUDirect, transport, whatever the profile asks."""
+    """Compare each node's use of the fabric (rails, GPUDirect, transport), independently of the profile."""
     old, new = fabric_use(before), fabric_use(after)
     for node in sorted(old.keys() & new.keys()):
         yield from _rails(node, old[node], new[node])
@@ -307,7 +307,7 @@ def _uses(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]
 
 
 def _rails(node: str, was: Use, now: Use) -> Iterator[Change]:
-    """Rails of each collective against the same one; the worst of them is reported."""
+    """Compare the rails of each collective with the same one; the worst change is reported."""
     changes: dict[str, Change] = {}
     for run in sorted(was.rails):
         old, new = was.fewest(run), now.fewest(run)
@@ -349,7 +349,7 @@ def _direct(use: Use) -> str:
 
 
 def _versions(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
-    """Differences of installed versions: the likely causes."""
+    """Compare installed versions: the likely causes."""
     old, new = [installed(side) for side in (before, after)]
     for key in sorted(old.keys() | new.keys()):
         was, now = old.get(key, set()), new.get(key, set())

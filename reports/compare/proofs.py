@@ -1,8 +1,7 @@
-"""The facts of each side of a comparison besides its rates: installed versions, use of the fabric, proofs.
+"""The facts of each side of a comparison apart from its rates: installed versions, use of the fabric, proofs.
 
-Each collective's use of rails, GPUDirect and transports is compared with itself: NCCL may well use more rails in one
-than in another. Fewer proofs are never the same. They are not worse either, since the property was not tested: they
-cannot be compared.
+Each collective's use of rails, GPUDirect and transports is compared with itself: NCCL may use more rails in one than in
+another. Fewer proofs are neither the same nor worse: an untested property cannot be compared.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ DEEPEST = 20
 
 
 def installed(side: Sequence[Record]) -> dict[str, set[str]]:
-    """Return every version that a side's records name, by where it is in the bill of materials."""
+    """Return every version in a side's records, by its place in the bill of materials."""
     versions: dict[str, set[str]] = {}
     for record in side:
         for key, value in _flat(record["bom"], ""):
@@ -32,7 +31,7 @@ def installed(side: Sequence[Record]) -> dict[str, set[str]]:
 
 
 def _flat(value: object, path: str, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Yield the installed versions as (where, what); counted or described ones are keys of a mapping."""
+    """Yield the installed versions as (place, version); counted or described versions are keys of a mapping."""
     if depth > DEEPEST:
         yield path, "(nested too deeply)"
     elif isinstance(value, dict):
@@ -50,24 +49,24 @@ def _flat(value: object, path: str, depth: int = 0) -> Iterator[tuple[str, str]]
 
 
 def _described(version: str, details: object) -> str:
-    """A version, with its description unless that is a count or part of it: an image with its digest."""
+    """Return a version with its description (an image with its digest), unless that is a count or part of it."""
     return f"{version} ({details})" if isinstance(details, str) and details and details not in version else version
 
 
 @dataclass(slots=True)
 class Use:
-    """The observed use of one node over all runs of a side."""
+    """The observed use of the fabric by one node over all runs of a side."""
 
-    rails: dict[str, list[frozenset[str]]] = field(default_factory=dict)  # by collective: the devices of each run
+    rails: dict[str, list[frozenset[str]]] = field(default_factory=dict)  # devices of each run, by collective
     gdr: bool | None = None
     transports: frozenset[str] = frozenset()
 
     def fewest(self, collective: str) -> frozenset[str]:
-        """The devices of the run that used the fewest."""
+        """Return the devices of the run that used the fewest."""
         return min(self.rails.get(collective, []), key=len, default=frozenset())
 
     def usual(self, collective: str) -> float:
-        """How many devices carried data in the median run: a single bad run before hides no lasting change."""
+        """Return how many devices carried data in the median run: a single bad run must not hide a lasting change."""
         return statistics.median_low([len(devices) for devices in self.rails.get(collective, [])] or [0])
 
 
@@ -94,7 +93,7 @@ def _of_job(uses: dict[str, Use], collective: str, job: RecordedJob, names: Mapp
         devices.setdefault(node, set()).update(device for rail in host["rails"].values() for device in rail)
         _direct(uses.setdefault(node, Use()), host["gdr"])
     for node, used in devices.items():
-        if used:  # a log that does not show it says nothing
+        if used:  # a log without devices proves nothing
             uses[node].rails.setdefault(collective, []).append(frozenset(used))
     for pair in job["pairs"]:
         for end in (pair["src"], pair["dst"]):
@@ -102,7 +101,7 @@ def _of_job(uses: dict[str, Use], collective: str, job: RecordedJob, names: Mapp
 
 
 def _direct(use: Use, gdr: object) -> None:
-    """A node that lacked GPUDirect once, or on some channels, lacks it."""
+    """Record GPUDirect; a node that lacked it once, or on some channels, lacks it."""
     if gdr is True:
         use.gdr = use.gdr is not False
     elif gdr in (False, "mixed"):
@@ -110,9 +109,9 @@ def _direct(use: Use, gdr: object) -> None:
 
 
 SHOWN = 8
-"""Names in one sentence."""
+"""Maximum number of names in one sentence."""
 INSTALLED = "bom."
-"""Checks of installed components: an upgrade changes those, and the table of versions shows it."""
+"""The prefix of checks of installed components: an upgrade changes those, and the table of versions shows it."""
 
 
 def proven(side: Sequence[Record]) -> frozenset[str]:
@@ -121,9 +120,9 @@ def proven(side: Sequence[Record]) -> frozenset[str]:
 
 
 def lost_checks(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
-    """Return the checks that passed before and were skipped or not run in all runs after, in the order of the record.
+    """Return the checks that passed before and were skipped or missing in all runs after, in record order.
 
-    A check that failed, was inconclusive or was blocked is reported as that.
+    A check that failed, was inconclusive or was blocked is reported as such.
     """
     ended: dict[str, set[str]] = {}
     for record in after:
@@ -135,10 +134,10 @@ def lost_checks(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
 
 
 def lost_subjects(before: Sequence[Record], after: Sequence[Record]) -> Iterator[tuple[str, int, int, list[str]]]:
-    """Yield each check that passed on both sides on fewer subjects: its id, how many before and after, which are gone.
+    """Yield each check that passed on both sides, on fewer subjects after: id, counts before and after, lost subjects.
 
-    Counted in the run that showed the most: pods have other names in every run, and as many of them as before. What the
-    API alone said of nodes that were not tried does not count: a second run is kept to the nodes of the first (--on).
+    The run with the most subjects counts: pods have other names in every run, but the same number. Findings of the API
+    on untried nodes do not count, since --on restricts a second run to the nodes of the first.
     """
     covered = [coverage_of(record) for record in before]
     untried = {node for run in covered for node in run.untried} - {node for run in covered for node in run.tried}
@@ -149,7 +148,7 @@ def lost_subjects(before: Sequence[Record], after: Sequence[Record]) -> Iterator
 
 
 def _subjects(side: Sequence[Record], untried: Collection[str]) -> dict[str, frozenset[str]]:
-    """By check that passed: the subjects of the run that proved the most of them, without the nodes ``untried``."""
+    """Return, by passed check, the subjects of the run that proved most of them, without the nodes ``untried``."""
     by_check: dict[str, frozenset[str]] = {}
     for record in side:
         names = lasting_names(record)
@@ -164,13 +163,13 @@ def _subjects(side: Sequence[Record], untried: Collection[str]) -> dict[str, fro
 
 
 def lost_nodes(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
-    """Return the nodes on which a trial ran before and none ran after."""
+    """Return the nodes of trials before that no trial after ran on."""
     old, new = ({node for record in side for node in coverage_of(record).tried} for side in (before, after))
     return sorted(old - new)
 
 
 def lost_pool(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
-    """Return the nodes that were of the pool before and are not after; [] where one of the pools is not known."""
+    """Return the nodes that were in the pool before and are not after; [] if one of the pools is unknown."""
     old, new = ([coverage_of(record).pool for record in side] for side in (before, after))
     if any(pool is None for pool in (*old, *new)):
         return []
@@ -178,7 +177,7 @@ def lost_pool(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
 
 
 def lost_ranks(before: Sequence[Record], after: Sequence[Record]) -> Iterator[tuple[str, int, int]]:
-    """Yield each collective that ran with fewer ranks, that is GPUs, on the same nodes: what, before, after."""
+    """Yield each collective that ran with fewer ranks, that is GPUs, on the same nodes: name, before, after."""
     old, new = _ranks(before), _ranks(after)
     for key, count in old.items():
         if new.get(key, count) < count:
@@ -187,7 +186,7 @@ def lost_ranks(before: Sequence[Record], after: Sequence[Record]) -> Iterator[tu
 
 
 def _ranks(side: Sequence[Record]) -> dict[tuple[str, tuple[str, ...]], int]:
-    """By run of a collective and the nodes it ran on: the most ranks that took part."""
+    """Return the highest number of ranks, by run of a collective and its nodes."""
     ranks: dict[tuple[str, tuple[str, ...]], int] = {}
     for record in side:
         names = nodes_of(record)
@@ -200,12 +199,12 @@ def _ranks(side: Sequence[Record]) -> dict[tuple[str, tuple[str, ...]], int]:
 
 
 def lasting_names(record: Record) -> dict[str, str]:
-    """Map what is called otherwise in every run to what it is: host names to nodes, the run's id, the server."""
+    """Map names that differ in every run to lasting ones: host names to nodes, the run's id, the server."""
     server = record["cluster"].get("server")
     return {**nodes_of(record), record["run_id"]: "RUN", **({server: "SERVER"} if server else {})}
 
 
 def lasting(subject: str, names: Mapping[str, str]) -> str:
-    """Replace what has another name in every run, so that one subject in two runs is the same."""
+    """Replace names that differ in every run, so that one subject is the same in two runs."""
     known = "|".join(re.escape(name) for name in sorted(filter(None, names), key=len, reverse=True))
     return re.sub(rf"(?<![\w.])({known})(?![\w.])", lambda hit: names[hit[1]], subject) if known else subject

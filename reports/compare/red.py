@@ -1,8 +1,8 @@
-"""A finding that is red on both sides: whether it got worse, better, or only looks otherwise.
+"""A finding that is red on both sides: whether it got worse, better, or only differs.
 
-The observed and the expected text of a finding begin with what is compared, mostly a number: the farther from what is
-expected, the worse. Whole numbers (GPUs, ports, ranks) are counted and do not waver; a tenth of others is noise. Of
-what has its own unit (GB/s, ms), half is: ``regression.py`` judges such numbers by statistics.
+The observed and the expected text of a finding begin with the compared value, mostly a number: the farther from the
+expected one, the worse. Whole numbers (GPUs, ports, ranks) are counts without noise; for other numbers a tenth is
+noise. For values with a unit (GB/s, ms) half is noise: ``regression.py`` judges such numbers by statistics.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _TOKEN = re.compile(r"\S*\d\S*")
 """A word with a digit: a number, or a name that may differ in another run."""
 _NUMBER = re.compile(r"(?P<number>\d+(?:\.\d+)?)[,;:)]*")
 _WAITED = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\s?(?:[mu]?s|min|seconds|minutes|hours)\b")
-"""The time of a wait: another time in every run."""
+"""The duration of a wait, which differs in every run."""
 NOISE, NOISE_OF_A_UNIT = 0.1, 0.5
 
 
 def turned_red(was: RecordedFinding, now: RecordedFinding) -> str:
-    """Return 'worse', 'better', or 'unclear' for a finding that both sides show; '' where it is the same."""
+    """Return 'worse', 'better', or 'unclear' for a finding that both sides show; '' if it is the same."""
     old, new = (_WAITED.sub("", side["observed"]) for side in (was, now))
     pairs = list(zip(_numbers(old), _numbers(new), strict=False))
     if _TOKEN.sub("#", old) != _TOKEN.sub("#", new):
@@ -38,7 +38,7 @@ def turned_red(was: RecordedFinding, now: RecordedFinding) -> str:
 
 
 def _numbers(text: str) -> list[str | None]:
-    """Return each token with a digit as the number that it is; None: a name."""
+    """Return each token with a digit as a number; None for a name."""
     numbers = (_NUMBER.fullmatch(token) for token in _TOKEN.findall(text))
     return [match["number"] if match else None for match in numbers]
 

@@ -4,28 +4,29 @@ Bandwidth is compared for each set of nodes and collective, on the logarithm of 
 value is the median of its samples in a run (both buffers, all repeats), and the mean of that over the runs of a side.
 
 - Rows of at least 1 GiB (of a sweep that ends below 4 GiB: of a quarter of its largest) are judged together, since what
-  slows the links slows all of them: the change is the mean over the rows. It is called when it is at least 6 % (5 %
-  where each side has three runs), more than three standard errors, and each side has three samples: no single noisy
+  slows the links slows all of them: the change is the mean over the rows. It is reported if it is at least 6 % (5 %
+  if each side has three runs), more than three standard errors, and each side has three samples: no single noisy
   number decides. 6 % is above the 5.8 % that a number can lose when each side may be 3 % off; published repeats on one
   fabric stay within that.
-- Each of those rows is judged alone, too, so that one slow size does not hide in the mean: ten percent (5 % with three
+- Each of those rows is judged alone, too, so that one slow size does not hide in the mean: 10 % (5 % with three
   runs) and four standard errors. So is the only row of a collective.
 - Rows from 64 MiB up to there depend on latency and on the algorithm that NCCL chooses: the same rules from 15 % on.
-- Rows below 64 MiB show latency: the same rules from a halving on, where a row had 0.1 GB/s or more (a table rounds
+- Rows below 64 MiB show latency: the same rules from a halving on, if a row had 0.1 GB/s or more (a table rounds
   to 0.01).
 
 The standard error is the largest that the scatter of samples, of rows and of runs gives; a sample scatters by at least
-1 % (clocks, congestion). A change of ten percent or more that stays within three of them is unclear: it may be one.
+1 % (clocks, congestion). A change of 10 % or more within three standard errors is unclear.
 
-Training steps and checkpoints are rates of a job as a whole, of runs on the same nodes. A run's rate of training steps
-is TFLOP/s of each GPU, of the median of its steps. A change is called from 10 % on, where each side has three runs from
-6 % on; between them one run a side is inconclusive: twelve series of one GPU had medians 1.5 % apart
-(docs/training.md), and the rule of bandwidth has the same limits.
+Training steps and checkpoints are rates of a whole job, compared between runs on the same nodes. A run's rate of
+training steps is TFLOP/s of each GPU, for the median of its steps. A change is reported from 10 % on, or from 6 % on if
+each side has three runs. Between these limits one run a side is inconclusive: twelve series of one GPU had medians 1.5
+% apart (docs/training.md), and the rule of bandwidth has the same limits.
 
-A checkpoint's is MB/s of all ranks together, of runs that saved as many bytes. Shared storage wavers more than GPUs
-do. A rate within 20 % of another is the same: SNIA's Solid State Storage Performance Test Specification calls a device
-steady if its rounds stay within 20 % of their average. Beyond it, three runs a side with separate ranges are
-called; fewer only if a rate has halved or doubled, and else are inconclusive.
+A checkpoint's rate is MB/s of all ranks together, in runs that saved the same number of bytes. Shared storage varies
+more than GPUs do. A rate within 20 % of another is the same: SNIA's Solid State Storage Performance Test Specification
+calls a device steady if its rounds stay within 20 % of their average. Beyond 20 %, a change is reported if each side
+has three runs and their ranges do not overlap. With fewer runs it is reported only if the rate has halved or doubled,
+and is otherwise inconclusive.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ LEAST_CHANGE, LEAST_CHANGE_OF_RUNS, LEAST_CHANGE_MEDIUM, LEAST_CHANGE_SMALL = (
 )
 LEAST_RATE_SMALL = 0.1
 MATTERS = math.log(1 / 0.9)
-"""A change that a gate must not overlook: one of this size within the noise is unclear."""
+"""The change that a gate must not miss: one of this size within the noise is unclear."""
 NOTICEABLE = math.log(1 / 0.85)
 """The same for one row with too few samples of its own."""
 LEAST_SCATTER = 0.01
@@ -56,28 +57,28 @@ LEAST_SIZE, LEAST_SIZE_MEDIUM = 1 << 30, 64 << 20
 OF_A_MEDIAN = math.pi / 2
 """The ratio of a median's variance to a mean's, for many samples; for three it is 1.35."""
 NAMED = 4
-"""Nodes that a subject names; of more it names the first and the last."""
+"""The nodes that a subject names; if there are more, it names the first and the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """A unit of comparison: a set of nodes, a collective and how it was run."""
+    """A unit of comparison: a set of nodes, a collective and its kind of run."""
 
     nodes: tuple[str, ...]
     collective: str
-    run: str  # ring, default, sendrecv, ...; node: of one node on its own
+    run: str  # ring, default, sendrecv, ...; node: of one node alone
 
     def __str__(self) -> str:
         return f"{self.where}: {self.collective} {self.run}"
 
     @property
     def alone(self) -> bool:
-        """Whether one node was measured on its own: NVLink, and no network."""
+        """Whether one node was measured alone: NVLink, and no network."""
         return self.run == ALONE
 
     @property
     def where(self) -> str:
-        """The nodes, in a length that can be read."""
+        """The nodes as a short text."""
         if len(self.nodes) > NAMED:
             return f"{len(self.nodes)} nodes ({self.nodes[0]} to {self.nodes[-1]})"
         return " - ".join(self.nodes) or "all nodes"
@@ -91,10 +92,10 @@ class BandwidthRow:
     kind: str  # worse | better | same | unclear | appeared
     reported_before: str
     reported_after: str
-    change: float | None = None  # of the two numbers, as a share: -0.1 is ten percent less; None: not compared
-    error: float | None = None  # one standard error of it
+    change: float | None = None  # relative: -0.1 is 10 % less; None: not compared
+    error: float | None = None  # one standard error of the change
     note: str = ""
-    sizes: str = ""  # where they are not those of at least 1 GiB
+    sizes: str = ""  # the compared sizes, if not those of at least 1 GiB
 
     @property
     def subject(self) -> str:
@@ -102,7 +103,7 @@ class BandwidthRow:
         return f"{self.group}, {self.sizes}" if self.sizes else str(self.group)
 
     def to_dict(self) -> dict[str, object]:
-        """Plain JSON types; ``change`` and ``error`` are shares, null where nothing was compared."""
+        """Return plain JSON types; ``change`` and ``error`` are shares, null if nothing was compared."""
         return {
             "nodes": self.group.where,
             "collective": self.group.collective,
@@ -123,7 +124,7 @@ Samples = dict[RowGroup, Rows]
 
 
 def bandwidth_rows(side: Sequence[Record], *, least: int = LEAST_SIZE) -> Samples:
-    """Collect every sample of bus bandwidth (GB/s) of the rows of at least ``least`` bytes, by group and size."""
+    """Collect every sample of bus bandwidth (GB/s) of rows of at least ``least`` bytes, by group and size."""
     samples: Samples = {}
     for record in side:
         in_run: dict[tuple[RowGroup, int], list[float]] = {}
@@ -142,9 +143,9 @@ def bandwidth_rows(side: Sequence[Record], *, least: int = LEAST_SIZE) -> Sample
 
 
 def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
-    """Compare each group that both sides measured; a group that is measured no longer is unclear.
+    """Compare each group that both sides measured; a group that is no longer measured is unclear.
 
-    What a node does on its own comes first: a node that is slow inside cannot fill the network.
+    Single nodes come first: a node with slow internal links cannot saturate the network.
     """
     split = [{group: _split(rows) for group, rows in side.items()} for side in (before, after)]
     usual = _usual([rows for side in split for parts in side.values() for rows in parts])
@@ -171,7 +172,7 @@ def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
 
 
 def judge_small(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
-    """Compare the rows below 64 MiB of each group; silent unless something is wrong, or has doubled, there."""
+    """Compare the rows below 64 MiB of each group; yield only regressions and rows that have doubled."""
     for group, rows in before.items():
         new = {size: runs for size, runs in after.get(group, {}).items() if size < LEAST_SIZE_MEDIUM}
         old = {s: runs for s, runs in rows.items() if s in new and math.exp(_value(runs)) >= LEAST_RATE_SMALL}
@@ -180,7 +181,7 @@ def judge_small(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
 
 
 def compared(before: Samples, after: Samples) -> str:
-    """Name the rows that both sides measured; '' without a common one."""
+    """Name the rows that both sides measured; '' if there are none."""
     both = {group: before[group].keys() & after[group].keys() for group in before.keys() & after.keys()}
     sizes = sorted({size for each in both.values() for size in each})
     runs = sum(bool(each) for each in both.values())
@@ -188,7 +189,7 @@ def compared(before: Samples, after: Samples) -> str:
 
 
 def _split(rows: Rows) -> tuple[Rows, Rows]:
-    """Split rows into those that show the links (of a short sweep its largest ones) and those below."""
+    """Split rows into those that show the links (the largest ones of a short sweep) and those below."""
     least = min(LEAST_SIZE, max(rows) // 4)
     return (
         {s: r for s, r in rows.items() if s >= least},
@@ -197,7 +198,7 @@ def _split(rows: Rows) -> tuple[Rows, Rows]:
 
 
 def _large(group: RowGroup, old: Rows, new: Rows, usual: float) -> BandwidthRow:
-    """Judge the large rows; one that is measured no longer is unclear."""
+    """Judge the large rows; one that is no longer measured is unclear."""
     if not old.keys() & new.keys():
         note = "not measured on both sides: different nodes, different rows, or a trial that ended earlier"
         return BandwidthRow(
@@ -210,7 +211,7 @@ def _large(group: RowGroup, old: Rows, new: Rows, usual: float) -> BandwidthRow:
 
 
 def _medium(group: RowGroup, old: Rows, new: Rows, usual: float) -> BandwidthRow | None:
-    """Judge the rows below the large ones; silent unless something is wrong there."""
+    """Judge the rows below the large ones; return a row only for a regression."""
     both = sorted(old.keys() & new.keys())
     part = _part(group, old, new, usual, LEAST_CHANGE_MEDIUM) if both else None
     if part is None or part.kind == "same":
@@ -223,7 +224,7 @@ def _span(sizes: Sequence[int]) -> str:
 
 
 def _part(group: RowGroup, old: Rows, new: Rows, usual: float, least: float) -> BandwidthRow:
-    """Judge rows together, and each alone: the worst that is found is the verdict."""
+    """Judge rows together and each alone; the worst result is the verdict."""
     together = _judged(group, old, new, usual, least=least)
     if together.kind == "worse":
         return together
@@ -242,7 +243,7 @@ def _part(group: RowGroup, old: Rows, new: Rows, usual: float, least: float) -> 
 def _judged(
     group: RowGroup, old: Rows, new: Rows, usual: float, *, least: float, errors: float = ERRORS
 ) -> BandwidthRow:
-    """Judge rows together; ``usual`` is how a sample scatters in these records."""
+    """Judge rows together; ``usual`` is the usual scatter of a sample in these records."""
     sizes = sorted(old.keys() & new.keys())
     old, new = ({size: side[size] for size in sizes} for side in (old, new))
     changes = [_value(new[size]) - _value(old[size]) for size in sizes]
@@ -275,7 +276,7 @@ def _judged(
 
 
 def _value(runs: list[list[float]]) -> float:
-    """The logarithm of a row's bandwidth: of each run the median, of the runs the mean."""
+    """Return the logarithm of a row's bandwidth: the mean over the runs of each run's median."""
     return statistics.fmean(math.log(statistics.median(values)) for values in runs)
 
 
@@ -284,7 +285,7 @@ def _count(rows: Rows) -> int:
 
 
 def _error(old: Rows, new: Rows, changes: list[float], usual: float) -> float:
-    """One standard error of the mean change, the largest of what samples, rows and runs say."""
+    """Return one standard error of the mean change: the largest of those of samples, rows and runs."""
     sides = (old, new)
     many = all(len(values) >= LEAST_SAMPLES for side in sides for runs in side.values() for values in runs)
     scatter = max(LEAST_SCATTER, usual, _scatter([v for side in sides for runs in side.values() for v in runs]))
@@ -294,7 +295,7 @@ def _error(old: Rows, new: Rows, changes: list[float], usual: float) -> float:
 
 
 def _of_runs(side: Rows) -> float:
-    """The standard error that the scatter between the runs of a side gives; 0 for a single run."""
+    """Return the standard error from the scatter between the runs of a side; 0 for a single run."""
     count = min(len(runs) for runs in side.values())
     if count < 2:
         return 0.0
@@ -303,13 +304,13 @@ def _of_runs(side: Rows) -> float:
 
 
 def _usual(groups: Sequence[Rows]) -> float:
-    """The usual scatter of a sample in these records: the median over all groups that show it."""
+    """Return the usual scatter of a sample in these records: the median over all groups that show it."""
     shown = [_scatter([values for runs in rows.values() for values in runs]) for rows in groups]
     return statistics.median([scatter for scatter in shown if scatter] or [0.0])
 
 
 def _scatter(runs: list[list[float]]) -> float:
-    """The spread of a single sample around the median of its row and run, as a share; 0 where no row has two samples.
+    """Return the relative spread of a sample around the median of its row and run; 0 if no row has two samples.
 
     Estimated from the mean absolute deviation; a row of n samples loses a degree of freedom to its own median.
     """
@@ -324,17 +325,17 @@ def percent(share: float) -> str:
 
 
 def figure(rate: float) -> str:
-    """Write a rate with at least four digits, so that a change of 0.1 % can be read off two of them."""
+    """Write a rate with at least four digits, so that two of them show a change of 0.1 %."""
     return f"{rate:#.4g}".rstrip(".") if rate < 1000 else f"{rate:.0f}"
 
 
 def change_of(before: str, after: str) -> float:
-    """Return the change, as a share, between two texts that begin with a figure: of what is shown and nothing else."""
+    """Return the relative change between two texts that begin with a figure: of the shown figures only."""
     return float(after.split(maxsplit=1)[0]) / float(before.split(maxsplit=1)[0]) - 1
 
 
 def _as_text(rows: Rows) -> str:
-    """Write the geometric mean over the rows, which is what is judged."""
+    """Write the geometric mean over the rows, which is the judged value."""
     if not rows:
         return "not measured"
     sizes = sorted(rows)
@@ -343,20 +344,20 @@ def _as_text(rows: Rows) -> str:
 
 
 Key = tuple[tuple[str, ...], int]
-"""The nodes, and what else must be the same: bytes."""
+"""The nodes, and the bytes, which must be the same, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The value of a rate in a run, and the shares of change from which it is noticed, and called of one run a side."""
+    """The value of a rate in a run, and the relative changes that are noticed, and reported for one run a side."""
 
     area: str
     unit: str
     of: Callable[[Record], tuple[Key, float] | None]
-    share: Callable[[float, float], float]  # of the rates before and after
+    share: Callable[[float, float], float]  # relative change of the rates before and after
     noticed: float
     called: float
-    apart: bool  # of several runs a side: whether their ranges must not overlap
+    apart: bool  # whether the ranges of several runs a side must not overlap
 
 
 def _steps(record: Record) -> tuple[Key, float] | None:
@@ -402,7 +403,7 @@ def changed(
 
 
 def _by_key(rate: Rate, side: Sequence[Record]) -> dict[Key, list[float]]:
-    """Return the rate of each run; runs that report none are missing."""
+    """Return the rate of each run that reports one."""
     values: dict[Key, list[float]] = {}
     for key, value in filter(None, map(rate.of, side)):
         values.setdefault(key, []).append(value)

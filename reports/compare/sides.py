@@ -1,6 +1,6 @@
-"""The two sides of a comparison: which clusters, servers and times they are of, and whether they may be compared.
+"""The two sides of a comparison: their clusters, servers and times, and whether they may be compared.
 
-A record says which authority vouches for its API server: a cluster has one of its own, whatever its address.
+A record holds the certificate authority of its API server: each cluster has its own, whatever its address.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ def about(side: Sequence[Record]) -> list[dict[str, str]]:
 
 
 def unfit(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
-    """Yield why a comparison of these records says less than it seems to."""
+    """Yield the reasons why a comparison of these records is less conclusive than it seems."""
     for name, side in (("before", before), ("after", after)):
         for record in side:
             run = f"{name}: run {short(record.get('run_id'))}"
             if record["scope"] != "full":
                 part = short(record["selection"] or "partial")
-                yield f"{run} judged a part only ({part}): a gate wants all of it"
+                yield f"{run} is a partial run ({part}): a gate requires a full one"
             if record["verdict"] == "inconclusive":
                 yield f"{run} is inconclusive itself: its undetermined checks cannot be compared"
             if record["interrupted"]:
-                yield f"{run} did not get to its end: {short(record['interrupted'])}"
+                yield f"{run} ended early: {short(record['interrupted'])}"
             if (computed := verdict_of(record)) != record["verdict"]:
-                yield f"{run} says {short(record['verdict'])}, and its checks say {computed}: it was edited or damaged"
+                yield f"{run} says {short(record['verdict'])}, but its checks give {computed}: it was edited or damaged"
     same = (
         ("profile", "profile"),
         ("simulated", "kind of cluster (simulated)"),
@@ -62,9 +62,9 @@ def unfit(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
 
 
 def partial(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
-    """Yield the sides that tried a part of their pool; the runs of a side count together.
+    """Yield the sides that tried only a part of their pool; the runs of a side count together.
 
-    Nothing is compared of the rest.
+    The untried rest is not compared.
     """
     for name, side in (("before", before), ("after", after)):
         each = [coverage_of(record) for record in side]
@@ -79,7 +79,7 @@ def partial(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
 
 
 def _edited(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
-    """Profiles that have one name and do not ask the same. Records of earlier versions do not say."""
+    """Name profiles with one name but different requests. Records of earlier versions do not show the requests."""
     asked: dict[str, list[set[str]]] = {}
     for number, side in enumerate((before, after)):
         for record in side:
@@ -88,11 +88,11 @@ def _edited(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
     for name, (old, new) in asked.items():
         if old and new and len(old | new) > 1:
             was, now = (listed(_brief(digest) for digest in digests) for digests in (old, new))
-            yield f"the profile {short(name)} does not ask the same: it was edited ({was} before, {now} after)"
+            yield f"the profile {short(name)} has other requirements: it was edited ({was} before, {now} after)"
 
 
 def _elsewhere(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
-    """Say where the records are of more than one cluster."""
+    """Report that the records are of more than one cluster."""
     known = [record for record in (*before, *after) if record["cluster"].get("server")]
     foreign = [record for record in known if not _same_cluster(known[0], record)]
     if foreign:
@@ -104,8 +104,8 @@ def _same_cluster(one: Record, other: Record) -> bool:
     """Return whether two records can be of one cluster."""
     a, b = one["cluster"], other["cluster"]
     if one["simulated"] and other["simulated"] and a.get("platform") and b.get("platform"):
-        return a["platform"] == b["platform"]  # made anew for each run, on another port, with another authority
-    if a.get("ca") and b.get("ca"):  # a gateway may serve many clusters with one certificate, each below a path
+        return a["platform"] == b["platform"]  # created for each run, with another port and another authority
+    if a.get("ca") and b.get("ca"):  # a gateway may serve many clusters with one certificate, each below its own path
         return a["ca"] == b["ca"] and _path(a) == _path(b)
     return a.get("server") == b.get("server")
 
@@ -143,7 +143,7 @@ def notes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
 
 
 def distinct(side: Sequence[Record]) -> list[Record]:
-    """Each run once: a copy is not a repeat, and makes no number surer."""
+    """Return each run once: a copy is not a repeat, and adds no certainty."""
     unique: list[Record] = []
     for record in side:
         if record not in unique:
@@ -152,16 +152,16 @@ def distinct(side: Sequence[Record]) -> list[Record]:
 
 
 def verdicts(side: Sequence[Record]) -> str:
-    """The verdicts of a side's runs."""
+    """Return the verdicts of a side's runs."""
     return listed({str(record["verdict"]) for record in side})
 
 
 def listed(values: Iterable[object]) -> str:
-    """Join sorted words to one line of bounded length; 'none' for nothing."""
+    """Join sorted words to one line of bounded length; 'none' for no words."""
     return short(", ".join(sorted(map(str, values)))) or "none"
 
 
 def short(value: object) -> str:
-    """One line of bounded length; what comes from a record may be anything."""
+    """Return one line of bounded length; text from a record is untrusted."""
     text = " ".join(str(value if value is not None else "").split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,7 +1,7 @@
-"""Two sides of sweeps: the bandwidth of each node and each pair, and which nodes, uplinks and pairs are at fault.
+"""Two sides of sweeps: the bandwidth of each node and pair, and the nodes, uplinks and pairs at fault.
 
-A sweep names who is at fault itself: an element that was at fault and was not tested again is not mended. A node's
-samples are those of its pairs that nothing at fault explains but the node itself; what it does alone is its own row.
+A sweep itself names the elements at fault; one that was not tested again does not count as repaired. A node's samples
+are those of its pairs, except pairs that another element at fault explains. Its tests alone have a separate row.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..schema import Record, RecordedSweep, elements
 from .regression import RowGroup, Rows, Samples
 
 OF_ELEMENTS = frozenset({"sweep.node", "sweep.rail", "sweep.uplink", "sweep.pair", "sweep.suspect"})
-"""Faults that are compared element by element."""
+"""Faults that are compared for each element."""
 AT_FAULT, SUSPECT, NOT_TESTED, UNDECIDED, PROVEN = "at fault", "suspect", "not tested", "undecided", "proven"
 RANK = (PROVEN, NOT_TESTED, SUSPECT, UNDECIDED, AT_FAULT)
 PAIRS, PAIR = "pairs of this node", "pair"
@@ -43,7 +43,7 @@ def _samples(sweep: RecordedSweep, shared: set[tuple[str, ...]]) -> Iterator[tup
     sizes = sweep.get("sizes", {})
     alone, paired = (sizes.get(name, 0) for name in ("alone", "pair"))
     if min(alone, paired) < 1:
-        return  # of a version that did not say what it sent
+        return  # a record of a version that did not store the message size
     for nodes, value in _measured(sweep):
         if len(nodes) == 1:
             yield alone, RowGroup(nodes, "all_reduce", ALONE), value
@@ -63,7 +63,7 @@ def _pairs(sweep: RecordedSweep) -> Iterator[tuple[tuple[str, ...], float]]:
 
 
 def _measured(sweep: RecordedSweep) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Yield the tests that measured something, with GB/s."""
+    """Yield the tests with a measurement, in GB/s."""
     for test in sweep.get("tests", []):
         value = test.get("busbw_gbps", 0.0)
         if 0 < value < math.inf:
@@ -83,7 +83,7 @@ def _leaves(sweep: RecordedSweep) -> dict[str, str]:
 
 
 def states(side: Sequence[Record]) -> dict[str, tuple[str, str]]:
-    """Return each element's state, the worst of the side's sweeps, and what was said of it."""
+    """Return each element's worst state in the side's sweeps, and its description."""
     by_subject: dict[str, tuple[str, str]] = {}
     for sweep in sweeps(side):
         why = {" - ".join(each["names"]): str(each["why"]) for each in sweep.get("findings", [])}
@@ -92,14 +92,14 @@ def states(side: Sequence[Record]) -> dict[str, tuple[str, str]]:
         here |= {" - ".join(pair): PROVEN for pair, _ in _pairs(sweep)}
         here |= {" - ".join(row["nodes"]): row["state"] for row in elements(sweep)["pairs"]}
         for name, state in here.items():
-            rank = RANK.index(state) if state in RANK else 0  # flaky: it passed
+            rank = RANK.index(state) if state in RANK else 0  # a flaky element has passed
             if name not in by_subject or rank > RANK.index(by_subject[name][0]):
                 by_subject[name] = (RANK[rank], why.get(name.removeprefix("uplink of "), ""))
     return by_subject
 
 
 def turned(before: Sequence[Record], after: Sequence[Record]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Yield the relevant changes of each element: kind, element, state before, state after, and why."""
+    """Yield the relevant changes of each element: kind, element, state before, state after, and reason."""
     old, new = states(before), states(after)
     for name in dict.fromkeys([*old, *new]):
         (was, _), (now, why) = (side.get(name, ("not in the sweep", "")) for side in (old, new))

@@ -1,6 +1,6 @@
 """The difference between two runs as text for a terminal, Markdown for a pull request, JSON, or a page.
 
-The page is one HTML file: what the text says, and the curves of both sides in one plot.
+The page is one HTML file with the content of the text, and the curves of both sides in one plot.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ HEADLINE = {
 }
 ORDER = ("worse", "unclear", "better", "appeared", "vanished")
 SHOWN = 60
-"""Rows of one table; JSON has all of them."""
+"""Maximum number of rows of one table; JSON has all of them."""
 NAMED = 12
-"""Subjects of equal rows that one row names."""
+"""Maximum number of subjects that one row of equal subjects names."""
 RUNS_SHOWN = 3
-"""Runs of one side that are named, each in a line."""
+"""Maximum number of runs of one side that are listed, each on a line."""
 
 
 def render(comparison: Comparison, style: str) -> str:
-    """Render a comparison; ``style`` is text, markdown, json, or html: what a page shows of it."""
+    """Render a comparison; ``style`` is text, markdown, json, or html: the content of the page."""
     if style == "json":
         return _printable(json.dumps(comparison.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
     parts = [_head(comparison, style)]
@@ -54,7 +54,7 @@ def render(comparison: Comparison, style: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """A lone surrogate, which JSON may hold as an escape, cannot be written to a file."""
+    """Replace lone surrogates, which JSON may hold as escapes: they cannot be written to a file."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -70,7 +70,7 @@ def _head(comparison: Comparison, style: str) -> str:
 
 
 def _sides(comparison: Comparison, style: str) -> list[str]:
-    """Which cluster, server and time each side is of; of many runs the first ones."""
+    """Describe cluster, server and time of each side; of many runs the first ones."""
     mark = "- " if style == "markdown" else "  "
     lines = []
     for name, runs in zip(("before", "after"), comparison.sides, strict=True):
@@ -89,12 +89,12 @@ def _run(run: Mapping[str, str]) -> str:
 
 
 def _only_one_runs(comparison: Comparison, change: Change) -> bool:
-    """Return whether a check is of the trial alone or of the sweep alone, where one side is this and one is that."""
+    """Return whether only the trial or only the sweep has a check, while the sides are one of each."""
     return change.area == "check" and "not run" in (change.before, change.after) and len(set(comparison.commands)) > 1
 
 
 def _of_one_command(comparison: Comparison, style: str) -> list[str]:
-    """Count the checks that one of a trial and a sweep does not have."""
+    """Count the checks that only a trial or only a sweep has."""
     counts = Counter(c.after == "not run" for c in comparison.changes if _only_one_runs(comparison, c))
     lines = []
     for gone, count in sorted(counts.items(), reverse=True):
@@ -110,17 +110,17 @@ def _no_longer_proven(comparison: Comparison, style: str) -> list[str]:
     if not names:
         return []
     count = f"{len(names)} checks that passed before were" if len(names) > 1 else "1 check that passed before was"
-    text = _clean(f"{count} not looked at after, so fewer things are proven: {', '.join(names)}", style)
+    text = _clean(f"{count} not checked after, so fewer properties are proven: {', '.join(names)}", style)
     return [_lines([text] if style == "markdown" else _wrapped(text, _width()), style)]
 
 
 def _width() -> int:
-    """Columns to fill: the terminal's; 120 where the output is not a terminal, for the table has six columns."""
+    """Return the terminal's columns; 120 if the output is not a terminal, since the table has six columns."""
     return max(80, shutil.get_terminal_size((120, 24)).columns)
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Break at spaces only: names stay whole."""
+    """Wraps at spaces only: names stay whole."""
     return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False, subsequent_indent=indent)
 
 
@@ -151,7 +151,7 @@ def _versions(comparison: Comparison, style: str) -> list[str]:
     rows = [[c.subject, c.before, c.after] for c in comparison.versions]
     title = "Changes of installed components (the likely causes)"
     if not rows and comparison.verdict == "worse":
-        return [_lines(["Nothing is installed otherwise, as far as both records know: look at the hardware."], style)]
+        return [_lines(["Both records show the same installed components: check the hardware."], style)]
     return _table(title, ["", "before", "after"], rows, style) if rows else []
 
 
@@ -177,7 +177,7 @@ def _bandwidth(comparison: Comparison, style: str) -> list[str]:
 
 
 PADDING = "  "
-"""tabulate makes a column wider than its head by as much."""
+"""The columns that tabulate adds to the width of a header."""
 _RATE = re.compile(r"^([\d.e+-]+) GB/s (?:over|at) .*$")
 """A rate with its unit and the sizes, which are in the table's title and in its row's name."""
 
@@ -201,7 +201,7 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], styl
     if style == "text":
         cells = _fitted(heads, cells, _width())
     more = f"\n(and {len(rows) - SHOWN} more)" if len(rows) > SHOWN else ""
-    if style == "html":  # who listens to a table needs every head
+    if style == "html":  # a screen reader needs every header
         heads = [head or ("component" if len(heads) == 3 else "result") for head in heads]
     table = tabulate(cells, heads, kind, disable_numparse=True)
     if style == "html":
@@ -211,7 +211,7 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], styl
 
 
 def _fitted(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
-    """Break the cells so that the table fits: the widest column gives way first, and no word is broken."""
+    """Break the cells so that the table fits: the widest column shrinks first, and no word is broken."""
     columns = list(zip([head + PADDING for head in heads], *rows, strict=True))
     widths = [max(map(len, texts)) for texts in columns]
     least = [max(len(texts[0]), *(len(word) for text in texts for word in text.split())) for texts in columns]
@@ -222,7 +222,7 @@ def _fitted(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> 
 
 
 def _clean(text: object, style: str) -> str:
-    """Take away what could act on a terminal or in Markdown: records come from anywhere."""
+    """Remove characters that control a terminal or are Markdown: records are untrusted."""
     plain = re.sub(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", " ", str(text))
     if style == "html":
         return escape(plain)
@@ -230,7 +230,7 @@ def _clean(text: object, style: str) -> str:
 
 
 def page(comparison: Comparison, before: Sequence[Record], after: Sequence[Record]) -> str:
-    """Return the page of the comparison of these records; dashed curves are those from before."""
+    """Return the page of a comparison; the curves before are dashed."""
     floors: Mapping[str, Sequence[RecordedFloor]] = next(
         (record["floors"] for record in reversed(after) if record["floors"]), {}
     )
@@ -241,7 +241,7 @@ def page(comparison: Comparison, before: Sequence[Record], after: Sequence[Recor
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[RecordedTable]]:
-    """Return the tables of each collective: those of repeats are drawn as their median."""
+    """Return the tables of each collective; repeats are drawn as their median."""
     joined: dict[str, list[RecordedTable]] = {}
     for record in records:
         for name, job in record["collectives"].items():

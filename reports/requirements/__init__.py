@@ -1,1 +1,1 @@
-"""Requirement lists: the ids of public lists, and of a site's own, and what a run shows of each."""
+"""Requirement lists: the ids of public lists and of a site's own ones, and a run's results for each."""

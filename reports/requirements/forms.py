@@ -20,7 +20,7 @@ HEAD = ("requirement", "level", "state", "what", "evidence")
 
 
 def mapped(wanted: RequirementList) -> str:
-    """Return the map of a list as text: each requirement with its checks, and what none of them shows."""
+    """Return the map of a list as text: each requirement with its checks, and its untested parts."""
     rows = [
         tuple(map(plain, (each.id, each.level, ", ".join(each.checks) or "-", each.title, each.not_shown)))
         for each in wanted.requirements
@@ -31,14 +31,14 @@ def mapped(wanted: RequirementList) -> str:
 
 
 def render(record: Record, wanted: RequirementList, judged: Sequence[Judged], style: str) -> str:
-    """Render what a record shows of a list; ``style`` is one of FORMATS."""
+    """Render a record's results for a list; ``style`` is one of FORMATS."""
     forms = {"text": _text, "markdown": _markdown, "csv": _csv, "junit": _junit}
     text = forms[style](_facts(record, wanted, judged), judged)
     return text.encode("utf-8", "backslashreplace").decode()  # a lone surrogate, which JSON may hold
 
 
 def _facts(record: Record, wanted: RequirementList, judged: Sequence[Judged]) -> dict[str, str]:
-    """The parts of every line: the list, the run, and what limits its evidence."""
+    """Return the common parts of every line: the list, the run, and the limits of its evidence."""
     counts = Counter(each.state for each in judged)
     facts = {
         "list": wanted.title,
@@ -55,7 +55,7 @@ def _facts(record: Record, wanted: RequirementList, judged: Sequence[Judged]) ->
 
 
 def _state(facts: Mapping[str, str], each: Judged) -> str:
-    """A state with what limits it, since a line is read without its head."""
+    """Return a state with its limits, since a line is read without its header."""
     limited = facts.get("limits") and each.state is not State.NOT_TESTED
     return f"{each.state} ({facts['limits']})" if limited else str(each.state)
 
@@ -97,7 +97,7 @@ def _csv(facts: Mapping[str, str], judged: Sequence[Judged]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a cell that a spreadsheet takes for a text: what begins like a formula, it would carry out."""
+    """Return a cell that a spreadsheet treats as text, even if it begins like a formula."""
     lines = [plain(line) for line in text.split("\n")]
     return ("'" if text.startswith(("=", "+", "-", "@")) else "") + "\n".join(lines)
 

@@ -1,6 +1,6 @@
 """The result of each requirement of a list in a run's record: met, not met or not tested, with its evidence.
 
-Rule: a requirement is met only where every check that shows it passed, and nothing of it is left that no check shows.
+Rule: a requirement is met only if all of its checks passed, and they cover it completely.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 from ..summary import summarize
 
 FINDINGS, OBSERVED, REASON = 3, 160, 200
-"""Findings of one check that are evidence, and characters of each and of a reason; the record has them whole."""
+"""Maximum number of findings of one check as evidence, and characters of each and of a reason; the record has all."""
 
 
 class State(StrEnum):
@@ -29,16 +29,16 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One requirement: its id in its list, and the checks that must all pass, and disprove it by failing."""
+    """One requirement: its id in its list, and the checks that must all pass; a failed one disproves it."""
 
     id: str
     title: str
-    level: str = ""  # in the list's own words: MUST, SHOULD
-    checks: tuple[str, ...] = ()  # none: no check shows it
-    not_shown: str = ""  # what of it no check shows: then it is never met, and its checks can only disprove it
+    level: str = ""  # the list's own level: MUST, SHOULD
+    checks: tuple[str, ...] = ()  # empty: no check covers it
+    not_shown: str = ""  # the part that no check covers; such a requirement is never met, only disproven
 
     def __post_init__(self) -> None:
-        """Refuse, as the loader expects it, an entry that is ambiguous or empty."""
+        """Raise the loader's error for an entry that is ambiguous or empty."""
         for name in ("id", "title"):
             if not getattr(self, name).strip():
                 raise ValueError(f".{name} must not be empty")
@@ -48,20 +48,20 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequirementList:
-    """A list of requirements in one version, and where it is published."""
+    """A list of requirements in one version, and its place of publication."""
 
     title: str
     source: str
     requirements: tuple[Requirement, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a list of nothing, and one with an id of two requirements."""
+        """Reject an empty list, and one with two requirements of one id."""
         if not self.requirements:
             raise ValueError(".requirements must not be empty")
         if twice := _twice(each.id for each in self.requirements):
             raise ValueError(f".requirements have the id {twice} twice")
         if not self.source.strip():
-            raise ValueError(".source must say where the list is published")
+            raise ValueError(".source must name the place of publication")
 
 
 def _twice(names: Iterable[str]) -> str:
@@ -70,7 +70,7 @@ def _twice(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A requirement with what a run says of it, a line of evidence for each of its checks."""
+    """A requirement with its result in a run, and a line of evidence for each of its checks."""
 
     requirement: Requirement
     state: State
@@ -99,12 +99,12 @@ def _judged(requirement: Requirement, ended: dict[str, list[RecordedCheck]]) -> 
 
 
 def _passed(check: RecordedCheck) -> bool:
-    """Whether a check passed on all that it was about."""
+    """Return whether a check passed on all of its subjects."""
     return check["outcome"] is Outcome.PASSED and all(f["ok"] is True for f in check["findings"])
 
 
 def _evidence(check: RecordedCheck) -> str:
-    """Say how a check ended: what it found first where something is not as expected, else what it measured."""
+    """Describe how a check ended: its first unexpected finding, else its measurement."""
     shown = [f for f in check["findings"] if f["ok"] is False]
     shown = shown or [f for f in check["findings"] if f["ok"] is None and not is_withheld(f["ok"], f["observed"])]
     if not shown and check["outcome"] is Outcome.PASSED:
@@ -130,7 +130,7 @@ def limits(record: Record) -> list[str]:
     if record["scope"] != "full":
         marks.append(f"PARTIAL: {plain(record['selection'], REASON) or 'checks were deselected'}")
     if run.goes_on:
-        marks.append("the trial goes on")
+        marks.append("the trial continues")
     if record["interrupted"]:
         marks.append(plain(f"ended early: {record['interrupted']}", REASON))
     if not summary.coverage.whole:
@@ -139,7 +139,7 @@ def limits(record: Record) -> list[str]:
 
 
 def verdict_over(judged: Iterable[Judged]) -> Verdict:
-    """Return the result of a list: no-go if something is not met, go if all of it is met."""
+    """Return the result of a list: no-go if a requirement is not met, go if all are met."""
     states = {each.state for each in judged}
     if State.NOT_MET in states:
         return Verdict.NO_GO

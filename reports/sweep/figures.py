@@ -9,16 +9,16 @@ from ..schema import RecordedAccusation, RecordedSweep, elements
 
 PAIR = 2
 SHARE = " of the median"
-"""In the reason of a fault that is found by a rate; a hang or a wrong sum has no GB/s (jobs/pod/sweep/judgement)."""
+"""The reason of a fault that a rate shows; a hang or a wrong sum has no GB/s (jobs/pod/sweep/judgement)."""
 REST = "all others at "
-"""A finding's text of the rest's level, as a share (checks/rules/sweep_texts.py): here it is in GB/s."""
+"""A finding's text for the level of the others, as a share (checks/rules/sweep_texts.py); here it is in GB/s."""
 LEAVES = 8
-"""Leaves that a terminal lists; the heatmap has all."""
+"""Maximum number of leaves that a terminal lists; the heatmap has all."""
 ALONE, INSIDE, ACROSS = "alone", "in a leaf", "across leaves"  # kinds of levels (jobs/pod/sweep/judgement.py)
 
 
 def lines(sweep: RecordedSweep) -> Iterator[str]:
-    """Yield the levels in GB/s and the worst and median pair; nothing of a sweep that measured nothing."""
+    """Yield the levels in GB/s and the worst and median pair; nothing for a sweep without measurements."""
     pairs, leaves = _pairs(sweep), _leaves(sweep)
     alone = {nodes[0]: rate for nodes, rate in _measured(sweep) if len(nodes) == 1}
     if alone:
@@ -45,7 +45,7 @@ def lines(sweep: RecordedSweep) -> Iterator[str]:
 def of_finding(sweep: RecordedSweep | None, subject: str, observed: str) -> tuple[str, str, str] | None:
     """Return an element at fault, its GB/s and those expected; None if its fault is not a rate.
 
-    ``subject`` and ``observed`` are of the check's finding: what it names the element, and all that it says of it.
+    ``subject`` and ``observed`` are the check's finding: the name and the description of the element.
     """
     for finding in (sweep or {}).get("findings", []):
         if sweep is not None and element(finding) == subject and SHARE in finding["why"]:

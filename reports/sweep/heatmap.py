@@ -1,6 +1,6 @@
-"""Heatmaps of a sweep, as inline SVG without script: node by node, node by rail, uplink by rail; how tests are graded.
+"""Heatmaps of a sweep, as inline SVG without script (node by node, node by rail, uplink by rail), and the grades.
 
-Up to a hundred nodes each has a row; beyond, leaves have, and what is not proven is opened.
+Up to a hundred nodes have a row each; in larger fleets leaves do, with unproven nodes expanded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLOURS = {
     "dead": "#3d0b0b",
     "nothing": "#afb8c1",
 }
-"""From good to bad it gets darker: readable without seeing colours."""
+"""Darker is worse, so that the colours are distinct without colour vision."""
 WORDS = {
     "pass": "as fast as its peers",
     "flaky": "failed, and passed when repeated",
@@ -40,7 +40,7 @@ FAILED = ("slow", "very slow", "dead")
 _ORDER = ("pass", "flaky", "nothing", "unclear", "slow", "very slow", "dead")
 _FINAL = ("wrong sums", "wrong transport")
 CHARACTER = 6.3
-"""Pixels of a letter of a label, at most."""
+"""Maximum width of a character of a label, in pixels."""
 
 
 def grade(test: TestRow, rules: RecordedRules) -> str:
@@ -57,7 +57,7 @@ def grade(test: TestRow, rules: RecordedRules) -> str:
 
 
 def together(tests: Iterable[TestRow], rules: RecordedRules) -> str:
-    """Grade the tests of one pair together: a failure and a pass are flaky; a wrong sum stays wrong."""
+    """Grade the tests of one pair together: a failure and a pass are flaky; a wrong sum remains wrong."""
     results = list(tests)
     grades = {grade(test, rules) for test in results} - {""}
     if any(test["outcome"] in _FINAL for test in results) or "pass" not in grades:
@@ -66,21 +66,21 @@ def together(tests: Iterable[TestRow], rules: RecordedRules) -> str:
 
 
 def worst(grades: Iterable[str]) -> str:
-    """Return the worst of some grades; '' of none."""
+    """Return the worst of some grades; '' if there are none."""
     return max(grades, key=_ORDER.index, default="")
 
 
 def svg(width: float, height: float, title: str, parts: Sequence[str], *, fits: bool = False) -> Markup:
-    """Return a picture with cells that are read out when pointed at, or by key.
+    """Return a picture whose cells show their text on hover or keyboard focus.
 
-    It can be scrolled sideways, or becomes as narrow as the page where it ``fits``.
+    It scrolls horizontally, or shrinks to the width of the page if it ``fits``.
     """
     drawn = Markup("".join(parts))  # noqa: S704 -- rect and text escape
     return render("picture.html", width=round(width), height=round(height), title=title, parts=drawn, fits=fits)
 
 
 def rect(x: float, y: float, width: float, height: float, of: str, said: str = "") -> str:
-    """Return a cell in the colour of its grade; ``said`` is shown to who points at it."""
+    """Return a cell in the colour of its grade; ``said`` is shown on hover."""
     place = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{COLOURS.get(of, "#fff")}"'
     return f"<rect {place}><title>{escape(said)}</title></rect>" if said else f"<rect {place}/>"
 
@@ -108,17 +108,17 @@ def legend(sweep: RecordedSweep) -> Markup:
 
 
 MOST_ROWS = 100
-"""Nodes that get a row of their own; and groups of nodes in larger fleets."""
+"""Maximum number of nodes with a row each, and of groups of nodes in larger fleets."""
 GROUPS = 32
-"""Groups of neighbours where no leaf is known."""
+"""Groups of neighbours if no leaf is known."""
 OPENED = 24
-"""Nodes that are opened below a picture of leaves, worst first."""
+"""Maximum number of nodes that are expanded below a picture of leaves, worst first."""
 PARTNERS = 16
 STATES = ("at fault", "suspect", "not tested", "flaky", "proven")
 
 
 class Cell(NamedTuple):
-    """The worst of some pairs, how many there are, how many failed for good, and their lowest share."""
+    """The worst of some pairs, their number, the number of permanent failures, and the lowest share."""
 
     grade: str
     pairs: int
@@ -127,7 +127,7 @@ class Cell(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """Rows of a picture: their labels, the row of each node, and where a leaf begins."""
+    """Rows of a picture: their labels, the row of each node, and the first row of each leaf."""
 
     labels: Sequence[str]
     row: Mapping[str, int]
@@ -135,7 +135,7 @@ class Axis(NamedTuple):
 
 
 def axis_of(nodes: Sequence[NodeRow]) -> Axis:
-    """Order nodes by leaf; more than a hundred are put together by leaf, or by neighbours where no leaf is known."""
+    """Order nodes by leaf; group more than a hundred by leaf, or by neighbours if no leaf is known."""
     ordered = sorted(nodes, key=lambda node: node["leaf"])
     leaves: dict[str, list[str]] = {}
     for node in ordered:
@@ -180,7 +180,7 @@ def cells(sweep: RecordedSweep, axis: Axis) -> dict[tuple[int, int], Cell]:
 
 
 def opened(sweep: RecordedSweep, nodes: Sequence[NodeRow]) -> list[str]:
-    """Return the nodes to open: at fault first, then halves of bad paths, suspects, those not tested."""
+    """Return the nodes to expand: at fault first, then ends of bad paths, suspects, untested ones."""
     named = [name for finding in sweep.get("findings", []) if finding["kind"] != "uplink" for name in finding["names"]]
     open_ = sorted((n for n in nodes if n["state"] not in ("proven", "flaky")), key=lambda n: STATES.index(n["state"]))
     return list(dict.fromkeys([*named, *(node["name"] for node in open_)]))[:OPENED]
@@ -191,7 +191,7 @@ def matrix(axis: Axis, pairs: Mapping[tuple[int, int], Cell], *, grouped: bool) 
     count = len(axis.labels)
     size = max(7.0, min(26.0, 760 / count))
     left, top = _margins(axis.labels, size)
-    each = -(-11 // int(size)) if size < 11 else 1  # labels that fit
+    each = -(-11 // int(size)) if size < 11 else 1  # step so that the labels do not overlap
     parts = [f'<rect x="{left:g}" y="{top:g}" width="{size * count:g}" height="{size * count:g}" fill="var(--panel)"/>']
     for (a, b), cell in sorted(pairs.items()):
         share = f", lowest {cell.share:.2f}" if cell.share is not None else ""
@@ -211,7 +211,7 @@ def matrix(axis: Axis, pairs: Mapping[tuple[int, int], Cell], *, grouped: bool) 
         said = f"<title>{escape(leaf)} begins</title>"
         parts.append(f'<path d="M{left:g} {top + place:g}h{whole:g}" stroke="var(--faint)">{said}</path>')
         parts.append(f'<path d="M{left + place:g} {top:g}v{whole:g}" stroke="var(--faint)">{said}</path>')
-    return svg(left + whole + 20 + top / 2, top + whole + 6, "how each pair of nodes did", parts)
+    return svg(left + whole + 20 + top / 2, top + whole + 6, "the result of each pair of nodes", parts)
 
 
 def _margins(labels: Sequence[str], size: float) -> tuple[float, float]:
@@ -220,7 +220,7 @@ def _margins(labels: Sequence[str], size: float) -> tuple[float, float]:
 
 
 def _above(labels: Sequence[str], left: float, top: float, size: float) -> Iterator[str]:
-    """Labels of columns: slanted where there is room, else upright, and so many as fit."""
+    """Return labels of columns: slanted if there is space, else upright, and as many as fit."""
     each = -(-11 // int(size)) if size < 11 else 1
     for at, label in enumerate(labels):
         if at % each == 0:
@@ -229,7 +229,7 @@ def _above(labels: Sequence[str], left: float, top: float, size: float) -> Itera
 
 
 def partners(sweep: RecordedSweep, names: Sequence[str]) -> Markup:
-    """Return a row for each opened node: its tests alone, then with each partner, in the order of the rounds."""
+    """Return a row for each expanded node: its tests alone, then with each partner, in the order of the rounds."""
     of: dict[str, list[tuple[str, str, float | None]]] = {name: [] for name in names}
     for test in sweep.get("tests", []):
         how = grade(test, sweep.get("rules", {}))

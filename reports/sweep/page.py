@@ -16,13 +16,13 @@ from .heatmap import svg, text
 from .text import lines
 
 TABLE = 200
-"""Rows of a table; the record has all of them."""
+"""Maximum number of rows of a table; the record has all of them."""
 WIDTH = 430
 BINS = 48
 
 
 def page(sweep: RecordedSweep) -> str:
-    """Return the section of a sweep; '' where no sweep was run."""
+    """Return the section of a sweep; '' if no sweep ran."""
     nodes = elements(sweep)["nodes"]
     if not nodes:
         return ""
@@ -92,10 +92,12 @@ def _distribution(sweep: RecordedSweep) -> Iterator[tuple[str, Markup]]:
         parts.append(f'<path d="M{x:.1f} {12 + 14 * at:g}V{head + height:g}" stroke="{colour}" stroke-width="2"/>')
         label = f"{said} {value:.1f} GB/s"
         parts.append(text(x - 5, 18 + 14 * at, label, anchor="end"))
-    none = "" if floor is not None else " (no floor: the profile has none for two nodes, so a slow fleet is not seen)"
+    none = (
+        "" if floor is not None else " (no floor: the profile has none for two nodes, so a slow fleet is not detected)"
+    )
     yield (
         f"Bus bandwidth of all pairs{none}",
-        svg(WIDTH, head + height + 38, "how many pairs ran how fast", parts, fits=True),
+        svg(WIDTH, head + height + 38, "distribution of the pairs' bandwidth", parts, fits=True),
     )
 
 
@@ -115,7 +117,7 @@ def _leaves(sweep: RecordedSweep, nodes: Sequence[NodeRow]) -> Sequence[Sequence
 
 
 def _nodes(nodes: Sequence[NodeRow]) -> Sequence[Sequence[str]]:
-    """The nodes, those that are not proven first."""
+    """Return the nodes, unproven ones first."""
     ordered = sorted(nodes, key=lambda node: (heatmap.STATES.index(node["state"]), node["name"]))
     return [
         (

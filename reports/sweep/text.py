@@ -9,13 +9,13 @@ from ..schema import RecordedAccusation, RecordedSweep, elements
 from . import figures
 
 FINDINGS, NAMES = 20, 8
-"""Lines and names that a terminal shows; the record has all of them."""
+"""Maximum number of lines and names that a terminal shows; the record has all of them."""
 
 
 def lines(sweep: RecordedSweep, *, findings: bool = True) -> Iterator[str]:
     """Yield the text at the end of a sweep; plain text, escaped or wrapped by the caller.
 
-    Without ``findings``: for a form that shows those of the checks.
+    Without ``findings``: for a format that shows the findings of the checks.
     """
     at_fault = sweep.get("findings", []) if findings else []
     yield from (finding_line(finding) for finding in at_fault[:FINDINGS])
@@ -48,14 +48,14 @@ def finding_line(finding: RecordedAccusation) -> str:
     names = " - ".join(finding["names"])
     what = {"uplink": f"uplink of {names}", "pair": f"path {names}"}.get(finding["kind"], names)
     nics = finding.get("cards") or []
-    nics = [card.removeprefix(f"{rails}: ") for card in nics]  # of one rail its name precedes it
+    nics = [card.removeprefix(f"{rails}: ") for card in nics]  # the name of a single rail precedes the finding
     details = f" ({'; '.join(nics)})" if nics else ""
     rest = f"; all others at {finding['rest']:.2f}" if finding.get("rest") else ""
     return f"{what}{where}{details}: {finding['why']}{rest}"
 
 
 def cordon(sweep: RecordedSweep) -> Sequence[str]:
-    """Return the nodes to keep work off: those that are at fault themselves, as a whole or with a rail."""
+    """Return the nodes to exclude from work: those at fault as a whole or with a rail."""
     return tuple(
         sorted({finding["names"][0] for finding in sweep.get("findings", []) if finding["kind"] in ("node", "rail")})
     )

@@ -1,1 +1,1 @@
-"""The fault catalogue: what is known of a fault, as data."""
+"""The fault catalogue: the knowledge about faults, as data."""

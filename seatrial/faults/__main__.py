@@ -1,4 +1,4 @@
-"""`python -m seatrial.faults`: writes what the pods and the log analyzer get of the catalogue, after a change of it."""
+"""`python -m seatrial.faults`: writes the parts of the catalogue for pods and log analyzer, after each change of it."""
 
 from .catalogue import WEIGHED, weighed
 from .lines import COMPILED, compiled

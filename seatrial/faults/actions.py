@@ -1,9 +1,9 @@
-"""What a finding about a node or GPU asks for: a closed set of actions, the lightest first.
+"""The actions for a node or GPU with a finding: a closed set, the lightest first.
 
 The words are those of NVIDIA's Xid catalogue (RESTART_APP, RESET_GPU, CONTACT_SUPPORT) and of NVSentinel's health
 events (NONE, UNKNOWN: github.com/NVIDIA/NVSentinel, data-models/protobufs/health_event.proto). Both distinguish bare
 metal (RESTART_BM) from a virtual machine (RESTART_VM), which a pod cannot: here both are REBOOT_NODE. UNKNOWN is
-lighter than all that is done to a node: where one GPU's action is known, another's UNKNOWN does not hide it.
+lighter than every action on a node, so that one GPU's UNKNOWN does not hide another's known action.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Action(StrEnum):
 IN_WORDS = {
     Action.NONE: "nothing",
     Action.RESTART_APP: "restart the job; the node needs nothing",
-    Action.UNKNOWN: "look it up (the remedy, NVIDIA's Xid catalogue): the finding alone does not tell",
+    Action.UNKNOWN: "look it up (the remedy, NVIDIA's Xid catalogue): the finding alone does not determine it",
     Action.RESET_GPU: "drain the node and reset the GPU",
     Action.REBOOT_NODE: "drain the node and reboot it",
     Action.CONTACT_SUPPORT: "take the node out of service and contact its vendor's support (RMA)",
@@ -35,12 +35,12 @@ _WEIGHTS = {action: weight for weight, action in enumerate(Action)}
 
 
 def weight(word: str) -> int:
-    """Return the place of an action from the lightest on; -1 for any other word."""
+    """Return the index of an action, lightest first; -1 for any other word."""
     return _WEIGHTS[Action(word)] if word in _WEIGHTS else -1
 
 
 def heaviest(words: Iterable[str]) -> Action | None:
-    """Return the heaviest action; other words, such as '', are left out. None where there is no action."""
+    """Return the heaviest action; other words, such as '', are ignored. None without an action."""
     return max((Action(word) for word in words if word in _WEIGHTS), key=_WEIGHTS.__getitem__, default=None)
 
 

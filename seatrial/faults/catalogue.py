@@ -1,6 +1,6 @@
-"""The catalogue of faults: *.yaml holds those that checks raise, logs/*.yaml those that the log analyzer finds.
+"""The catalogue of faults: *.yaml holds those of checks, logs/*.yaml those of the log analyzer.
 
-Rule: a fault that a check can raise and the catalogue does not know is a test failure.
+Rule: a test fails if a check can raise a fault that the catalogue lacks.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .variants import Detail, Variant, fill, told_of
 
 FOLDER = Path(__file__).resolve().parent
 INFRASTRUCTURE, PROGRAM, UNKNOWN = "infrastructure", "program", "unknown"
-"""Failure classes: what the cluster gives, what the job brings (code, image, environment), and neither or unknown."""
+"""Failure classes: the cluster's part, the job's part (code, image, environment), and neither or unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """One of several causes that a fault may have; ``confirm`` is the command that distinguishes it from the others.
+    """One of several possible causes of a fault; ``confirm`` is the command that distinguishes it from the others.
 
-    ``when`` names what must not be known to be otherwise (seatrial.logs.diagnosis.ranking: roce, ib, running, ...).
-    ``said`` is a regular expression of a line that the cause requires (seatrial.logs.diagnosis.usual_causes).
+    ``when`` names conditions that the log must not contradict (seatrial.logs.diagnosis.ranking: roce, ib, running,
+    ...). ``said`` is a regular expression of a line that the cause requires (seatrial.logs.diagnosis.usual_causes).
     """
 
     cause: str
@@ -40,7 +40,7 @@ _UPGRADE = "run once with a later NCCL (LD_PRELOAD=.../libnccl.so.2, or pip inst
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defect:
-    """A defect of NCCL's versions that explains a fault: from ``since`` on, and repaired in ``before``, where it is.
+    """A defect of NCCL versions that explains a fault: from ``since`` on, fixed in ``before`` if it was fixed.
 
     ``says`` is a regular expression that a line of the fault matches, ``gpus`` one of the GPUs that have it.
     """
@@ -57,31 +57,35 @@ class Defect:
 class Fault:
     """An entry of the catalogue; reports and dashboards key on its id.
 
-    ``confirm`` is a command, with placeholders where a finding fills them (seatrial.faults.advice.explain). ``look``
-    says where to look first where that is not the layer in which the fault shows. ``failure`` is its failure class.
-    ``severity`` is the log analyzer's, as a check's finding has a state of its own and its fault none: fatal (the job
-    cannot run, or its results are wrong), degraded (it runs, but not on what was paid for), info (says how far the
-    judgement goes). ``alternatives`` are the causes that it may have, in the order in which the field meets them, and
-    ``variants`` those that a line shows.
+    ``confirm`` is a command, with placeholders that a finding fills (seatrial.faults.advice.explain). ``look`` is the
+    place to look first, if that is not the layer in which the fault shows. ``failure`` is its failure class.
+    ``severity`` is the log analyzer's, since a check's finding has its own state. It is fatal (the job cannot run, or
+    its results are wrong), degraded (it runs, but not at the hardware's performance), or info (a limit of the
+    judgement). ``alternatives`` are its possible causes, the most common first, and ``variants`` those that a line
+    shows.
 
-    How the log analyzer weighs a line of a fault: ``stage`` is when it meets a job: start (it keeps a process from
-    starting: where NCCL has come up and no program died, another process says it), store (said before the first line
-    of NCCL's, and tried again in another way), connect (to a peer) or running. ``blame``: own (one rank reaches it by
-    itself, and no peer's end brings it about), kernel (the same, and the kernel or a launcher reports it for a process
-    without a last message), peer (the end of another rank or NIC as seen from elsewhere), last (said of a peer
-    that is gone, or may be overcome: any other cause comes first), warning (torch warns of it and mostly overcomes it),
-    suspect (no fault by itself, and a cause where something is wrong).
-    ``scope``: hosts (it mentions another host), host (it happens inside of one). ``deadly``: a process cannot go on
-    after it, even where the log shows nothing behind it. ``recovers``: of a link that broke while data crossed it; NCCL
-    may have moved to another port. ``described``: what is found of it says who waits, what is missing or between whom,
-    and its alternatives say the rest. ``defects`` are those of NCCL's versions that explain it.
+    The log analyzer weighs a line of a fault by these fields:
 
-    A check's fault that is ``nothing_after`` may leave the verdict open, and still leaves nothing to judge after it:
+    - ``stage``: the phase of the job in which it occurs: start (it prevents a process from starting; if NCCL has
+      come up and no program died, the line is another process's), store (printed before NCCL's first line, and
+      retried in another way), connect (to a peer) or running.
+    - ``blame``: own (a rank fails by itself, not because a peer ended), kernel (the same, reported by the kernel or a
+      launcher for a process without a last message), peer (the end of another rank or NIC as seen from elsewhere), last
+      (about a peer that is gone, or possibly recovered: any other cause comes first), warning (torch warns of it and
+      mostly recovers), suspect (not a fault by itself, but a cause in a failed job).
+    - ``scope``: hosts (it mentions another host) or host (it happens inside one).
+    - ``deadly``: a process cannot continue after it, even if the log shows nothing further.
+    - ``recovers``: a link that broke during a transfer; NCCL may have moved to another port.
+    - ``described``: its finding already names the waiting ranks, the missing part or the pair, and its alternatives
+      name the rest.
+    - ``defects``: those of NCCL versions that explain it.
+
+    A check's fault with ``nothing_after`` may leave the verdict open, but no later check can judge anything. Examples:
     the profile or the chosen nodes are not this cluster's, GPUs are offered twice or in use, the program failed by
-    itself. ``aftermath`` is what an interruption leaves behind for the next attempt.
+    itself. ``aftermath`` marks the leftovers of an interruption in the next attempt.
 
     A fault of a node or GPU may have an ``action`` (seatrial.faults.actions), with its ``action_source``; ``actions``
-    has others, each by the text of an observation that asks for it.
+    has others, each with the text of an observation that requires it.
     """
 
     id: str
@@ -114,20 +118,20 @@ class Fault:
         return self.look or f"layer {self.layer}"
 
     def action_for(self, observed: str) -> str:
-        """Return what an observation of this fault asks to do with its node, the heaviest; '' without any action."""
+        """Return the heaviest action for the node with this observation of the fault; '' without any."""
         return str(heaviest(action for text, action in self.actions.items() if text in observed) or self.action)
 
 
 _LINES = re.compile(r"(?m)^    lines:\n(?:      .*\n)+|^lines:\n(?:  .*\n)+")
-"""The part that the reader of logs has already (seatrial.faults.lines), not needed for the meaning of a fault."""
+"""The part that the reader of logs already has (seatrial.faults.lines), not needed for the meaning of a fault."""
 
 
 class OwnFaultsError(ValueError):
-    """A user's file of faults cannot be used: one line for each reason."""
+    """A user's file of faults is invalid: one line for each reason."""
 
 
 class Catalogue(Mapping[str, Fault]):
-    """The faults of catalogue files by id, in their order: a run that finds one reads that entry, not all."""
+    """The faults of catalogue files by id, in order; a run that finds one reads only that entry."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._texts: dict[str, tuple[str, str]] = {}  # the line with the layer, and the entry
@@ -143,17 +147,17 @@ class Catalogue(Mapping[str, Fault]):
         return self._known[fault_id]
 
     def said_by(self, who: str) -> Iterator[tuple[str, Variant]]:
-        """Yield the variants of what one part of the cluster says, each with its fault; other entries are not read."""
+        """Yield the variants of one component's messages, each with its fault; other entries are not read."""
         for name, (_, entry) in self._texts.items():
             if f" who: {who}\n" in entry:
                 yield from ((name, each) for each in self[name].variants if each.who == who)
 
     def is_so(self, fault_id: str, what: str) -> bool:
-        """Return whether a fault is ``what``, a field of its entry; what is not a fault of the catalogue is not."""
+        """Return whether a fault has the property ``what`` in its entry; False for an unknown fault."""
         return fault_id in self._texts and bool(getattr(self[fault_id], what))
 
     def add(self, faults: Mapping[str, Fault]) -> None:
-        """Take in faults that a user brought, at the end."""
+        """Add a user's faults at the end."""
         self._known |= faults
         self._texts |= dict.fromkeys(faults, ("", ""))
 
@@ -165,26 +169,26 @@ class Catalogue(Mapping[str, Fault]):
 
 
 def read_faults(path: Path) -> dict[str, Fault]:
-    """Return the faults of one catalogue file by id, in its order. Raises TypeError for a key that no fault has."""
+    """Return the faults of one catalogue file by id, in file order. Raises TypeError for an unknown key."""
     return _faults(_LINES.sub("", path.read_text(encoding="utf-8")))
 
 
 @cache
 def catalogue() -> Catalogue:
-    """Return the whole catalogue: id to fault, in the order in which an operator should look; the log's faults last."""
+    """Return the whole catalogue as id -> fault, in an operator's order of inspection; the log's faults last."""
     own = sorted((int(path.read_text(encoding="utf-8").split(maxsplit=2)[1]), path) for path in FOLDER.glob("*.yaml"))
     return Catalogue([*(path for _, path in own), *sorted(FOLDER.glob("logs/*.yaml"))])
 
 
 @cache
 def fault_catalogue() -> Catalogue:
-    """Return the faults of NCCL's logs by id: each is read when it is found (needs PyYAML)."""
+    """Return the faults of NCCL's logs by id, each read on first use (needs PyYAML)."""
     return Catalogue(sorted(FOLDER.glob("logs/*.yaml")))
 
 
 WEIGHTS = ("stage", "blame", "scope", "deadly", "recovers", "described")
 WEIGHED = FOLDER / "weights.json"
-"""The WEIGHTS of each fault that has some, written by `python -m seatrial.faults`: no log needs the whole catalogue."""
+"""The WEIGHTS of each fault with any, from `python -m seatrial.faults`, so that no log needs the whole catalogue."""
 
 
 @cache
@@ -220,7 +224,7 @@ def worded(fault: str, text: str) -> Detail | None:
 
 
 def read_text(who: str, text: str) -> Detail | None:
-    """Return the fault (as ``why``) that a text of one part of the cluster shows, and its details."""
+    """Return the fault (as ``why``) that a text of one component shows, and its details."""
     for fault, each in _said_by(who):
         if (said := each.of_form(text)) is not None and said.variant is not None:
             failure = each.failure or catalogue()[fault].failure
@@ -230,7 +234,7 @@ def read_text(who: str, text: str) -> Detail | None:
 
 @cache
 def _said_by(who: str) -> tuple[tuple[str, Variant], ...]:
-    """Return the variants of one part's texts in the order in which they are tried."""
+    """Return the variants of one component's texts in the order in which they are tried."""
     found = list(catalogue().said_by(who))
     for each in [each for each in found if each[1].before]:
         found.remove(each)
@@ -239,7 +243,7 @@ def _said_by(who: str) -> tuple[tuple[str, Variant], ...]:
 
 
 def _likened(said: Detail | None, text: str) -> Detail | None:
-    """Return the entries' details for a text that a variant calls like theirs: the last one's, if none has more."""
+    """Return the details of a text that a variant refers to other entries for: the last entry's, if none has more."""
     if said is None or said.variant is None or not said.variant.like:
         return said
     specified = ((name, found) for name in said.variant.like if (found := formed(name, text)) is not None)
@@ -261,7 +265,7 @@ def _variants(fault: str) -> tuple[Variant, ...]:
 def failure_class(classes: Iterable[str]) -> str | None:
     """Return the class of a failure with these classes of faults; None if they show none.
 
-    One cause in the cluster is enough to repair that first: a program is named at fault only if nothing else is.
+    One cause in the cluster is enough for 'infrastructure': a program is at fault only if nothing else is.
     """
     known = set(classes)
     return next((each for each in (INFRASTRUCTURE, PROGRAM) if each in known), None)
@@ -282,7 +286,7 @@ def _faults(text: str) -> dict[str, Fault]:
 
 
 def fault_of(name: str, layer: str, entry: Mapping[str, Any]) -> Fault:
-    """Return the fault of an entry. Raises TypeError for a key that no fault has, ValueError for a wrong action."""
+    """Return the fault of an entry. Raises TypeError for an unknown key, ValueError for an invalid action."""
     causes: dict[str, Any] = {
         "alternatives": tuple(Alternative(**each) for each in entry.get("alternatives", ())),
         "defects": tuple(Defect(**each) for each in entry.get("defects", ())),

@@ -1,12 +1,12 @@
-"""The numbers that CUDA, NCCL and DCGM give their errors, as data: the one table of each.
+"""The error numbers of CUDA, NCCL and DCGM, as data: one table for each.
 
-cuda.csv: cudaError_t (driver_types.h) with words of cudaGetErrorString that distinguish one from the others, the fault
-that a failed call is explained by, and whether opening memory of a peer ends so where the peer's GPU cannot be reached
-(a process that does not see that GPU; a container or system without such a call). The last row is HIP's, without a
-number. nccl.csv: ncclResult_t (nccl.h), with the words of RAS's text; 7 is in progress.
-dcgm.csv: the errors of DCGM that are a GPU's or its links', with what NVSentinel does with the node for each.
+cuda.csv: cudaError_t (driver_types.h) with distinctive words of cudaGetErrorString, and the fault that explains a
+failed call. Its last column: whether this error results from opening the memory of an unreachable peer's GPU. The
+process may not see that GPU, or the container or system may lack such a call. The last row is HIP's, without a number.
+nccl.csv: ncclResult_t (nccl.h), with the words of RAS's text; 7 is in progress. dcgm.csv: the errors of DCGM about a
+GPU or its links, with NVSentinel's action on the node for each.
 
-What a system call says is Python's `errno` and `os.strerror`; what an exit code means is a variant of job.yaml.
+Errors of system calls are Python's `errno` and `os.strerror`; the meanings of exit codes are variants of job.yaml.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 
 class CudaError(NamedTuple):
-    """One error of CUDA's; ``fault`` is '' where the number explains nothing."""
+    """One CUDA error; ``fault`` is '' if the number explains nothing."""
 
     code: int
     words: str
@@ -29,7 +29,7 @@ class CudaError(NamedTuple):
 
 
 class NcclResult(NamedTuple):
-    """One result of NCCL's that is an error."""
+    """One NCCL result that is an error."""
 
     name: str
     ras: str
@@ -49,7 +49,7 @@ def cuda_error(text: str) -> CudaError:
 
 @cache
 def _cuda_errors() -> tuple[CudaError, ...]:
-    """Return the table, what says more before what it begins with."""
+    """Return the table, longer texts before their own beginnings."""
     rows = _rows("cuda.csv")
     errors = [CudaError(int(row["code"] or 0), row["words"], row["fault"], row["import"] == "yes") for row in rows]
     return tuple(sorted(errors, key=lambda row: -len(row.words)))
@@ -62,7 +62,7 @@ def nccl_results() -> Mapping[int, NcclResult]:
 
 
 def dcgm_action(code: object) -> str:
-    """Return what an error of DCGM's asks to do with the node; '' for a number that the table lacks."""
+    """Return the action for a node with a DCGM error; '' for a number that the table lacks."""
     return _dcgm_actions().get(code, "") if isinstance(code, int) else ""
 
 

@@ -1,7 +1,7 @@
 """The part at fault in a failed test of DCGM's diagnostics: the GPU, or the node's settings.
 
-It follows from DCGM's own category and severity (dcgm_errors.h), and where a release prints none from what the test
-looks at: tests of the deployment look at libraries, permissions and settings, the others at the GPU.
+It follows from DCGM's own category and severity (dcgm_errors.h). For a release that prints none it follows from the
+test: tests of the deployment read libraries, permissions and settings, the others the GPU.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ SEVERITY_OF = {2: GPU_FAULT, 5: SETUP_FAULT, 6: GPU_FAULT}
 PERSISTENCE_ID = 29
 PERSISTENCE = re.compile(r"persistence mode", re.IGNORECASE)
 NOT_RUN = re.compile(r"abort|skipp|permission", re.IGNORECASE)
-"""A test that was ended early, left out, or not allowed to this pod has measured nothing, whatever its status says."""
+"""A test that was aborted, skipped, or not permitted in this pod measured nothing, whatever its status."""
 NOT_READY = re.compile(r"system not yet initialized|busy or unavailable")
-"""CUDA's errors 802 and 46 (cudaGetErrorString): the fabric manager does not run, or a program holds the GPU."""
+"""CUDA errors 802 and 46 (cudaGetErrorString): the fabric manager does not run, or a program holds the GPU."""
 ON_GPU = re.compile(r"remap|retire|inforom", re.IGNORECASE)
 """Tests of DCGM 3's deployment category that read the GPU's own state."""
 
 
 def is_persistence(result: Result) -> bool:
-    """Return whether a result is about the persistence mode alone, which has a check of its own."""
+    """Return whether a result is about persistence mode alone, which has its own check."""
     said = result.get("said") or []
     named = bool(said) and all(_says_persistence(each) for each in said)
     return named or (not said and bool(PERSISTENCE.search(result.get("test") or "")))
@@ -43,7 +43,7 @@ def _says_persistence(said: Result) -> bool:
 
 
 def text_of(result: Result) -> str:
-    """Return a result in words: the test, how it ended and what DCGM says and asks for."""
+    """Return a result in words: the test, its outcome, and DCGM's message and advice."""
     words = {"fail": "failed", "skip": "skipped", "warn": "warns"}
     status = result.get("status") or "no status"
     parts = [f"{result.get('test') or 'a test'} {words.get(status, status)}"]
@@ -54,7 +54,7 @@ def text_of(result: Result) -> str:
 
 
 def fault_of(result: Result) -> str:
-    """Return the part at fault by a result, '' without a fault: it only warns, or nothing was measured."""
+    """Return the part at fault; '' if the test only warns, or nothing was measured."""
     if result.get("status") != "fail":
         return ""
     said = [each for each in result.get("said") or [] if not _says_persistence(each)]
@@ -84,6 +84,6 @@ def _by_test(result: Result) -> str:
 
 
 def action_of(result: Result, fault: str) -> str:
-    """Return what DCGM's errors of a failed GPU ask to do with its node; '' where its catalogue's entry says."""
+    """Return the action of DCGM's errors for a failed GPU's node; '' if the catalogue's entry gives it."""
     codes = [said.get("id") for said in result.get("said") or [] if fault == GPU_FAULT]
     return heaviest(map(dcgm_action, codes)) or ""

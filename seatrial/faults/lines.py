@@ -1,28 +1,30 @@
-"""The lines by which the reader of logs knows a fault: `lines:` of an entry of logs/*.yaml, and all of quiet.yaml.
+"""The lines by which the reader of logs recognises a fault: `lines:` of an entry of logs/*.yaml, and all of quiet.yaml.
 
-A line has ``pattern``, a regular expression or several. Each needs words that are always the same, as long and as rare
-as may be (no ``(?i)``): most lines of a log meet no pattern, since a gate looks for those words.
+A line has ``pattern``, a regular expression or several. Each needs constant words, as long and rare as possible (no
+``(?i)``): a gate looks for those words, so that most lines of a log meet no pattern.
 
-``role`` is cause (the default): by itself the reason of a failure; why: explains a choice (sockets, no GPUDirect), a
-fault only together with that choice, also where other lines of its entry are causes; degraded: works, but worse than
-the hardware could; consequence: another rank failed first; benign: harmless. ``who`` is nccl where only NCCL or a
-plugin of its says so, others (the default) if it is on separate lines. ``lasting`` is one of NCCL's that leaves nothing
-proven, even by a job that completed. ``last`` is one that says less than any other of
-its ``who``: a call that failed, or the place in NCCL's code alone. ``before`` names faults whose lines (of the same
-``who``) are tried after this one, where both fit a text. ``example`` is a text that it fits and none before it does,
-``near_miss`` one that it does not; or several.
+Its other fields:
 
-Of the lines that fit a text the first counts: those of others come first, then NCCL's, those that last behind them, and
-at the end the ``last`` ones, each in the order of the files and of their entries, but for ``before``.
-`python -m seatrial.faults` writes them in that order into what the pods get (COMPILED).
+- ``role``: cause (the default: by itself the reason of a failure), why (explains a choice such as sockets or no
+  GPUDirect, and is a fault only together with that choice, even if other lines of its entry are causes), degraded
+  (works, but below the hardware's performance), consequence (another rank failed first), or benign (harmless).
+- ``who``: nccl if only NCCL or one of its plugins prints it, others (the default) if it is on separate lines.
+- ``lasting``: an NCCL line after which nothing is proven, even by a job that completed.
+- ``last``: a line with less information than any other of its ``who``: only a failed call, or a place in NCCL's code.
+- ``before``: faults whose lines (of the same ``who``) are tried after this one, if both match a text.
+- ``example``: a text that it matches and none before it does, or several; ``near_miss``: one that it does not match.
+
+The first line that matches a text counts. The order: others, NCCL's, ``lasting`` ones, then the ``last`` ones; within
+each the order of files and entries, except for ``before``. `python -m seatrial.faults` writes them in that order into
+the pods' file (COMPILED).
 
 The words are those of NCCL's WARN(...) texts (libnccl.so 2.18 to 2.30) and aws-ofi-nccl's (NCCL_OFI_WARN); of torch
 (torch/csrc/distributed/c10d: socket.cpp, TCPStore.cpp, ProcessGroupNCCL.cpp, reducer.cpp; torch/distributed,
 torch/cuda, torch/utils/data; third_party/gloo); of cudaGetErrorString, nvmlErrorString, libnvidia-container and
 ld.so(8); of Open MPI's help-*.txt, Hydra, PMIx, Slurm (src/common/slurm_errno.c, plugins/auth/munge), ssh(1), enroot,
-pyxis, runc (libcontainer) and Apptainer; of Ray, vLLM, SGLang, DeepSpeed, Megatron-LM, fairseq and Lightning; of
-oneCCL (internal_kvs.cpp) and UCX (ib_device.c, ib_mlx5_dv.c); of modprobe(8) and the kernel (kernel/module, mlx5_core,
-aer.c). Comments name the file of a line.
+pyxis, runc (libcontainer) and Apptainer; of Ray, vLLM, SGLang, DeepSpeed, Megatron-LM, fairseq and Lightning; of oneCCL
+(internal_kvs.cpp) and UCX (ib_device.c, ib_mlx5_dv.c); of modprobe(8) and the kernel (kernel/module, mlx5_core, aer.c).
+Comments name the source file of a line.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ CAUSE, OTHERS, NCCL = "cause", "others", "nccl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One kind of line, and the fault that it shows: "" where it shows none."""
+    """One kind of line, and the fault that it shows: "" if it shows none."""
 
     fault: str
     pattern: tuple[str, ...]
@@ -55,13 +57,13 @@ class Line:
 
     @classmethod
     def of(cls, fault: str, entry: Mapping[str, Any]) -> Line:
-        """Return the line of an entry. Raises TypeError for a key that no line has."""
+        """Return the line of an entry. Raises TypeError for an unknown key."""
         lists = {key: entry.get(key, ()) for key in ("pattern", "example", "near_miss", "before")}
         texts = {key: (each,) if isinstance(each, str) else tuple(each) for key, each in lists.items()}
         return cls(**{"fault": fault, **entry, **texts})
 
     def compiled(self) -> str:
-        """Return the reader's part of it, one line of JSON: role and who only where they are not the usual."""
+        """Return the reader's part as one line of JSON: role and who only if they are not the default."""
         usual = {"role": CAUSE, "who": OTHERS, "lasting": False}
         specified = {key: value for key in usual if (value := getattr(self, key)) != usual[key]}
         return json.dumps({"fault": self.fault, **specified, "pattern": "|".join(self.pattern)}, separators=(",", ":"))
@@ -79,7 +81,7 @@ def read_lines(folder: Path = FOLDER / "logs") -> list[Line]:
 
 
 def in_order(lines: list[Line]) -> list[Line]:
-    """Return the lines as they are tried. Raises ValueError where some go before each other in a circle."""
+    """Return the lines in the order of matching. Raises ValueError for a cycle of ``before``."""
     lines = sorted(lines, key=lambda line: (line.who != OTHERS, line.last, line.lasting))
     placed: dict[Line, None] = {}
     open_lines: list[Line] = []
@@ -105,5 +107,5 @@ def in_order(lines: list[Line]) -> list[Line]:
 
 
 def compiled() -> str:
-    """Return the pods' part of the catalogue: a line for each kind of line, in the order in which they are tried."""
+    """Return the pods' part of the catalogue: a line for each kind of line, in the order of matching."""
     return "[\n" + ",\n".join(line.compiled() for line in in_order(read_lines())) + "\n]\n"

@@ -1,7 +1,7 @@
-"""Faults of a user's own: an organisation's messages get a title and a remedy by a file, without Python.
+"""A user's own faults: a file gives an organisation's messages a title and a remedy, without Python code.
 
 The file has the catalogue's form: `faults:`, each with title, meaning, confirm and remedy, and `lines:` by which a log
-shows it (seatrial.faults.lines), each with an example. What says nothing is fatal, the infrastructure's, of layer 11.
+shows it (seatrial.faults.lines), each with an example. The defaults are fatal, infrastructure, layer 11.
 
 `explain --faults` names such files, and a profile (`faults:`); the pods of a trial get the lines with their reader.
 """
@@ -34,18 +34,18 @@ ID = re.compile(r"[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+")
 SEVERITIES = ("fatal", "degraded", "info")
 ROLES = ("cause", "why", "degraded")
 MOST_BYTES = 64 * 1024
-"""Of the lines that pods get: a ConfigMap holds 1 MiB, the probe 320 KB of it, and a resumed sweep's history 350 KB."""
+"""The bound of the lines in pods: a ConfigMap holds 1 MiB, the probe takes 320 KB, a resumed sweep's history 350 KB."""
 _MOST_OF_A_FILE = 1_000_000
 _NO_OPERATOR = re.compile(r"\\.|\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
 _POSSESSIVE = re.compile(r"[*+?}]\+")
-"""Python 3.11 brought it, and images have older ones; the reader refuses atomic groups itself."""
+"""New in Python 3.11, and images have older ones; the reader itself rejects atomic groups."""
 
 
 def use(*places: Path) -> tuple[int, int]:
-    """Let logs be judged by the faults of files, or of the *.yaml of folders, too: before any log is read.
+    """Add the faults of files, or of the *.yaml of folders, before any log is read.
 
-    Where a line of the catalogue fits a text as well, that one counts: nothing of a user's takes a fault away. Returns
-    how many faults and lines there are. Raises OwnFaultsError.
+    If a line of the catalogue matches a text, too, it takes precedence: a user's file hides no fault. Returns the
+    number of faults and of lines. Raises OwnFaultsError.
     """
     faults, lines = read(*places)
     place = ", ".join(map(str, places))
@@ -80,7 +80,7 @@ def use(*places: Path) -> tuple[int, int]:
 
 
 def digest(place: Path) -> str:
-    """Return a fingerprint of what the files say, wherever they lie."""
+    """Return a fingerprint of the files' content, independent of their location."""
     contents = sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in _files(place))
     return "sha256:" + hashlib.sha256("\n".join(contents).encode()).hexdigest()
 
@@ -93,9 +93,9 @@ def _files(place: Path) -> list[Path]:
 
 
 def read(*places: Path) -> tuple[dict[str, Fault], list[Line]]:
-    """Return the faults and their lines, in the order in which these are tried. Raises OwnFaultsError.
+    """Return the faults, and their lines in the order of matching. Raises OwnFaultsError.
 
-    That each example shows its fault is not known yet: the reader shows it (`use`).
+    `use` later verifies with the reader that each example shows its fault.
     """
     paths = list(dict.fromkeys(path.resolve() for place in places for path in _files(place)))
     faults: dict[str, Fault] = {}

@@ -1,17 +1,17 @@
-"""The details of a fault in a text: the variants of a catalogue entry; the first match counts.
+"""The variants of a catalogue entry: details of a fault in a text. The first match counts.
 
 A variant has ``pattern`` (a regular expression, or several), which is sufficient alone, or ``words`` (any of them),
-which are looked for once nothing else of the job explains the line. ``cause`` may quote the expression's groups by
+which are searched only if nothing else in the job explains the line. ``cause`` may quote the expression's groups by
 number, and as ``{said}`` the end of the line's chain of errors. ``why`` names the fault of the catalogue that explains
 the line and supplies what the entry lacks. ``like`` names the entry (or several) with more specific variants of the
-same line; it may have a ``failure`` class of its own. Without either it has its own ``confirm``, ``remedy`` and
-``failure`` class. ``example`` is a line that it fits, ``near_miss`` one that it does not.
+same line; it may have its own ``failure`` class. Without either it has its own ``confirm``, ``remedy`` and ``failure``
+class. ``example`` is a line that it matches, ``near_miss`` one that it does not match.
 
-A message of the cluster's own parts shows its fault by itself, and needs no more than that: ``who`` names the part
-(api, kueue, kubelet, volumes, admission, eviction, pressure, oom, mpirun, registry, runtime, scheduler, exit: the exit
-code of a container). All variants of one part are tried in the order of the catalogue, but one that is to be tried
-``before`` another entry. ``subject`` names what it is about by the expression's named groups, without the text in
-brackets where its group has nothing. ``final``: another attempt ends the same.
+A message of a cluster component shows its fault by itself: ``who`` names the component: api, kueue, kubelet, volumes,
+admission, eviction, pressure, oom, mpirun, registry, runtime, scheduler, or exit (the exit code of a container). All
+variants of one component are tried in the order of the catalogue, except those ``before`` another entry. ``subject``
+names the subject by the expression's named groups; a text in brackets is left out if its group is empty. ``final``:
+another attempt would end the same.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Variant:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Variant:
-        """Return the variant of an entry. Raises TypeError for a key that no variant has."""
+        """Return the variant of an entry. Raises TypeError for an unknown key."""
         lists = {kind: entry.get(kind, ()) for kind in ("pattern", "words", "like")}
         return cls(
             **{**entry, **{kind: (each,) if isinstance(each, str) else tuple(each) for kind, each in lists.items()}}
         )
 
     def of_form(self, text: str) -> Detail | None:
-        """Return the details of a text if one of the expressions matches it."""
+        """Return the details of a text that one of the expressions matches."""
         for pattern in self.pattern:
             if match := re.search(pattern, text):
                 groups = ("it" if part is None else part for part in match.groups())
@@ -64,7 +64,7 @@ class Variant:
         return None
 
     def _filled(self, found: re.Match[str]) -> Variant:
-        """Put what the line names into the commands, as {0} and {1}; it is a log's, and goes into a user's shell."""
+        """Insert a line's names into the commands, as {0} and {1}; they come from a log and go into a user's shell."""
         groups, named = found.groups(), found.groupdict()
 
         def name(match: re.Match[str]) -> str:
@@ -78,7 +78,7 @@ class Variant:
         return replace(self, confirm=confirm, remedy=remedy, subject=subject)
 
     def of_words(self, text: str) -> Detail | None:
-        """Return the details of a text if it has one of the words."""
+        """Return the details of a text with one of the words."""
         return Detail(self.why, self.cause, self) if any(words in text for words in self.words) else None
 
 
@@ -107,7 +107,7 @@ _BY_SUBJECT = re.compile(r"\s?\[\[(.*?)(?:\|\|(.*?))?\]\]", re.DOTALL)
 def told_of(text: str, *, trial: bool | None) -> str:
     """Return a text of the catalogue in its form for a trial or for a user's job; None: a text without marks.
 
-    [[of a trial||of any other job]] is in it where the words differ; without the second part nothing is printed.
+    It contains [[of a trial||of any other job]] for words that differ; without a second part nothing is printed.
     """
     if trial is None:
         return text
@@ -120,20 +120,20 @@ def told_of(text: str, *, trial: bool | None) -> str:
 
 
 _KNOWN = re.compile(r"\b(?:JOB|POD|NODE|IMAGE|WORKER|COMMAND)\b(?![:=.])")
-"""Words of commands for which a job's answer, or a run's record, has the names; not the heads of custom columns."""
+"""Placeholders of commands that a job's answer or a run's record can fill; not the headers of kubectl's columns."""
 
 
 def named(text: str, names: Mapping[str, str]) -> str:
-    """Put names in the places of their words in capitals, quoted for a shell; a word without a known name stays."""
+    """Replace placeholders in capitals by names, quoted for a shell; one without a known name is unchanged."""
     return _KNOWN.sub(lambda word: shlex.quote(names[word[0]]) if names.get(word[0]) else word[0], text)
 
 
 def fill(text: str, subject: str = "", namespace: str = "", *, trial: bool | None = True) -> str:
-    """Put subject, node, right and namespace into a command; what is not known stays as a word in capitals.
+    """Insert subject, node, permission and namespace into a command; unknown ones remain placeholders in capitals.
 
-    The values come from the cluster and the command goes into a user's shell: they are quoted for it.
-    A finding's subject starts with the node's name where it is about a node, and goes on with 'rail mlx5_3' where it is
-    about one of its rails; a pair reads 'NODE - NODE', a right 'create jobs.batch in ns'.
+    The values come from the cluster and are quoted, since the command goes into a user's shell. A finding's subject
+    starts with the node's name if it is about a node, and continues with 'rail mlx5_3' if it is about one of its rails.
+    A pair reads 'NODE - NODE', a permission 'create jobs.batch in ns'.
     """
     parts_of_subject = subject.split()
     rail = subject.partition(" rail ")[2].split(", ")[0]
@@ -152,7 +152,7 @@ def fill(text: str, subject: str = "", namespace: str = "", *, trial: bool | Non
 
 
 def right_arguments(subject: str) -> str:
-    """Turn 'get pods/log in ns' into the arguments of kubectl auth can-i: 'get pods --subresource=log -n ns'."""
+    """Convert 'get pods/log in ns' to arguments of kubectl auth can-i: 'get pods --subresource=log -n ns'."""
     right, _, namespace = subject.partition(" in ")
     verb, _, resource = right.partition(" ")
     if not resource:

@@ -1,10 +1,10 @@
-"""NVIDIA's Xids, the error reports of its driver, as data: the one table of their numbers.
+"""NVIDIA's Xids, the error reports of its driver, as data: one table of their numbers.
 
-xid.csv holds of each its meaning, the action that NVIDIA's catalogue asks for at once (none; restart app; reset GPU;
-reboot, of a virtual machine, too; or workflow: a flow, a look at the board or an update of its own), whether a program
-usually brings it about itself, and the faults that a check and the log analyzer name it by. Its first line names the
-source. The check names those after which a GPU is reset or a node rebooted, and 48 and 74, as the flow says
-where they come again. The numbers that the catalogue calls unused are left out.
+xid.csv holds for each its meaning, the immediate action of NVIDIA's catalogue, whether a program usually causes it, and
+the faults that the check and the log analyzer report for it. The actions are none; restart app; reset GPU; reboot, also
+of a virtual machine; and workflow: its own flow, an inspection of the board or an update. Its first line names the
+source. The check reports those that require a GPU reset or a reboot, and 48 and 74 as the flow asks for repeated ones.
+Numbers that the catalogue calls unused are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ACTIONS = {
     "restart app": Action.RESTART_APP,
     "reset GPU": Action.RESET_GPU,
     "reboot": Action.REBOOT_NODE,
-    "workflow": Action.UNKNOWN,  # its flow asks for more than the number
+    "workflow": Action.UNKNOWN,  # its flow asks for more than the number does
 }
 XID = re.compile(r"\b(?:Xid|XID)\b(?:\s*\([^)]*\))?[:\s]*(\d{1,3})\b")
 
@@ -51,7 +51,7 @@ def xids() -> Mapping[int, Xid]:
 
 
 def action_of(number: object) -> Action:
-    """Return the action that the table has for an Xid; UNKNOWN for a number that it lacks, and for any other value."""
+    """Return an Xid's action; UNKNOWN for a number that the table lacks, and for any other value."""
     known = xids().get(number) if isinstance(number, int) else None
     return Action.UNKNOWN if known is None else _ACTIONS[known.action]
 
@@ -63,5 +63,5 @@ def action_of_fault(fault: str, text: str) -> Action | None:
 
 
 def action_in(text: str) -> Action | None:
-    """Return the heaviest action of the Xids that a text names; None where it names none."""
+    """Return the heaviest action of the Xids in a text; None if it names none."""
     return heaviest(action_of(int(number)) for number in XID.findall(text))

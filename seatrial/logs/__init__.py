@@ -1,17 +1,17 @@
-"""Logs of NCCL and of the programs around it: read (reader/), and judged. It knows no cluster, and needs PyYAML alone.
+"""The reading (reader/) and judging of logs of NCCL and the programs around it; needs no cluster, and only PyYAML.
 
     from seatrial.logs import explain
 
     (job,) = explain(Path("job.log"))             # the whole answer: verdict, sentence, faults with their remedies
 
-What a trial does in two places, the pods and the machine of the user, is made of its steps:
+A trial splits the same steps between the pods and the user's machine:
 
     partial = read(open_sources(["job.log"]))      # bytes in, a small state out; constant memory
     partial = merge([partial, ...])                # parts of one job, from several pods or files
     for job in conclude(partial): ...              # job documents: transports, faults, tables, verdict
 
-The layers, each knowing only those before it: reader, job (whose the state is), diagnosis (what it means), bandwidth,
-document (the result), hang, explanation. What a fault means is in seatrial/faults.
+The layers, each importing only those before it: reader, job (the owners of the state), diagnosis (its meaning),
+bandwidth, document (the result), hang, explanation. The meaning of faults is in seatrial/faults.
 """
 
 from functools import cache

@@ -1,4 +1,4 @@
-"""The job document is built here: the one form that checks, reports and the command line read."""
+"""The builder of the job document: the one form that checks, reports and the command line read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .reader.state.partial import Partial
 from .reader.state.process import Note, channels_in
 from .rows import sides
 
-_RULES: Rules = (  # each behind the kind of evidence that it needs
+_RULES: Rules = (  # each rule with the kind of evidence that it needs
     ("trouble", judge_ending),
     ("what a cut ends", judge_truncation),
     ("versions", judge_versions),
@@ -65,8 +65,8 @@ def conclude(
 ) -> list[JobDocument]:
     """Return the job documents of a partial, in the order of the streams.
 
-    ``expect`` are a profile's demands on a log. ``one_job`` takes all streams (or those of these names, and
-    no other) as one job, as a launcher knows that they are; ``next_to_dumps``: those in the folder of a job's dumps.
+    ``expect`` are a profile's demands on a log. ``one_job`` treats all streams (or only those of these names) as one
+    job, when the launcher knows that they are one; ``next_to_dumps``: those in the folder of a job's dumps.
     """
     with uncollected():
         documents = [_document(_judged(job, expect)) for job in group(partial, one_job, next_to_dumps)]
@@ -76,10 +76,10 @@ def conclude(
 
 
 def _judged(job: Job, expect: Expected) -> Judgement:
-    """Return the judgement of a job; of one that ended badly and was started again, that of its last attempt.
+    """Return the judgement of a job; for a failed and restarted one, that of its last attempt.
 
-    It has to be complete, or to have come up, where the log shows the processes of one before it. What is
-    expected of other GPUs than the log's is not.
+    If the log shows the processes of an earlier attempt, the last one must be complete, or have come up. Demands on
+    other GPUs than the log's are dropped.
     """
     listed = {str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4]} if expect.products else ()
     expect = NOTHING if listed and of_other_kind(listed, expect.products) else expect
@@ -109,7 +109,7 @@ def _document(judgement: Judgement) -> JobDocument:
         judgement.add(
             "nccl.unexplained", "the job", judgement.line(passed_over), cause="the log says: %s" % quoted(passed_over)
         )
-    # One host is the whole job only where its size is known.
+    # One host is the whole job only if the job's size is known.
     shown = bool(view.connectors) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
     gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
     averages = _averages(judgement.tables) if judgement.tables else {}
@@ -157,7 +157,7 @@ def _document(judgement: Judgement) -> JobDocument:
         "truncated": judgement.has("nccl.log-truncated"),
         "evidence_shown": shown,
         "advice": None if shown else ADVICE,
-        "env": {  # as printed; several values where processes differ
+        "env": {  # as printed; several values if processes differ
             name: next(iter(values)) if len(values) == 1 else sorted(values)[:8]
             for name, values in sorted(job.env.items())
             if values
@@ -181,7 +181,7 @@ def _judge(judgement: Judgement) -> None:
         judgement.add("nccl.unexplained", "the job", judgement.line(odd), cause="the log says: %s" % quoted(odd))
     if judgement.shows["last words"] and judgement.verdict() == "go" and (end := judgement.event("ending")):
         judgement.add("nccl.unexplained", "the job", judgement.line(end), cause="the log ends with: %s" % quoted(end))
-    order = ("fatal", "degraded", "info")  # among equals the order in which the rules ran
+    order = ("fatal", "degraded", "info")  # equal severities keep the order in which the rules ran
     judgement.faults.sort(key=lambda fault: order.index(fault["severity"]))
 
 
@@ -204,9 +204,9 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
-    """Return other faults in the lines of a job that ended badly; else, without any, a sign of trouble.
+    """Return other faults in the lines of a failed job; if there are none, signs of trouble.
 
-    Each with details from its line.
+    Each has the details of its line.
     """
     unheaded = [name for name, _ in judgement.unheaded() if name]
     if judgement.ended_badly:
@@ -234,7 +234,7 @@ def _details_of(judgement: Judgement, name: str, note: Note) -> tuple[str, Detai
 
 # -- parts -------------------------------------------------------------------------------------------------------------
 def _version(judgement: Judgement) -> tuple[str | None, list[str]]:
-    """Return NCCL's version as printed (the one of most processes), and every version that is named."""
+    """Return NCCL's version as printed (by most processes), and every version in the log."""
     counts = dict(judgement.job.facts["version"])
     for source in judgement.job.sources.values():
         for name in source.events:
@@ -252,7 +252,7 @@ def _version(judgement: Judgement) -> tuple[str | None, list[str]]:
 
 
 def _averages(tables: Iterable[ReadTable]) -> dict[str, float]:
-    """Return the average that each table states, by its collective; of several of one collective the first."""
+    """Return the average of each table by its collective; the first of several tables of one collective."""
     averages: dict[str, float] = {}
     for table in tables:
         if table["avg_busbw"] is not None:
@@ -284,11 +284,11 @@ def _tables(judgement: Judgement) -> list[Table]:
 
 
 _DIGIT = 0.02
-"""Of two digits behind the point: n ranks differ from others where the algorithm bandwidth is above n times this."""
+"""With two decimals, n ranks are distinguishable if the algorithm bandwidth is above n times this."""
 
 
 def _collective(table: ReadTable, ranks: int | None) -> str | None:
-    """Tell a collective by its columns and numbers: bus bandwidth is algorithm bandwidth times a factor.
+    """Identify a collective by its columns and numbers: bus bandwidth is algorithm bandwidth times a factor.
 
     Redop, root and factor (nccl-tests, doc/PERFORMANCE.md) differ; those of all_gather and alltoall do not.
     """
@@ -372,7 +372,7 @@ def _wires(judgement: Judgement) -> float | None:
 
 
 def _addresses(printed: Iterable[str]) -> dict[str, list[str]]:
-    """Return the addresses by which processes meet, by their interface, of lines such as "eth0 10.0.0.1"."""
+    """Return the bootstrap addresses of processes, by interface, from lines such as "eth0 10.0.0.1"."""
     interfaces: dict[str, list[str]] = {}
     for text in printed:
         interface, _, address = text.partition(" ")

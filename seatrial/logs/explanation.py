@@ -1,4 +1,4 @@
-"""The whole answer to logs: what `seatrial explain` says of files, for a program that has their paths or their text."""
+"""The whole answer to logs: the Python interface of `seatrial explain`, for paths or text."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def explain(
 ) -> list[JobDocument]:
     """Return the diagnosis of NCCL logs, one document for each job that they show.
 
-    A log is a `pathlib.Path` of a file (.gz, too) or of a folder, whose dumps of a hang are read as well; or a text,
-    `str` or `bytes`; or an iterable of lines, with or without their ends, such as an open file. The logs of one call
-    are read together: those of one job make one document.
+    A log is a `pathlib.Path` of a file (.gz, too) or of a folder, including its dumps of a hang; or a text, `str` or
+    `bytes`; or an iterable of lines, with or without line ends, such as an open file. The logs of one call are read
+    together: those of one job make one document.
 
-    `expect` is what they must show (`job_document.Expected`), `known` the hardware where no line names it, as
+    `expect` are the demands on them (`job_document.Expected`), `known` the hardware if no line names it, as
     `bandwidth.hardware.said("8xH100", "8x400")` reads it: GPUs of a host, its NICs and their rate in Gb/s.
 
     A document (`job_document.JobDocument`, docs/explain.schema.json) has `verdict` ("go", "no-go" or "inconclusive"),
     `sentence`, and `faults`, the first cause first, each with the id `fault`, `severity`, `subject`, `evidence`,
     `confirm` and `remedy`. Bandwidths are in GB/s, sizes in bytes. Text without a line of NCCL is "inconclusive".
 
-    Raises NcclLogError for what cannot be read: a path that is missing, an empty log, binary data, no log at all; and
-    for a text that is the name of a file. Faults of one's own (`seatrial.faults.own.use`) come before the first call.
+    Raises NcclLogError for unreadable input: a missing path, an empty log, binary data, no log at all; and for a text
+    that is the name of a file. Call `seatrial.faults.own.use` for your own faults before the first call.
     """
     places = [os.fspath(log) for log in logs if isinstance(log, os.PathLike)]
     texts = [log for log in logs if not isinstance(log, os.PathLike)]
@@ -80,7 +80,7 @@ def judge_bandwidth(jobs: list[JobDocument], known: Said) -> None:
 
 
 def withhold_unread(jobs: list[JobDocument], unread: list[str]) -> None:
-    """Make a go inconclusive where files were not read that may be logs of the job."""
+    """Make a go inconclusive if unread files may be logs of the job."""
     for job in jobs:
         more = " and %d more" % (len(unread) - 1) if len(unread) > 1 else ""
         text = "not read: %s%s; unpack compressed files, or name the logs" % (printable(unread[0], 300), more)

@@ -1,8 +1,8 @@
 """Exports of log stores and shippers: read CSV with a column of messages, advise for others.
 
-A JSON record a line, with the message as one of its fields, is the reader's business (seatrial/logs/reader/unwrap.py).
-Any other form of a store's own is refused with the command that prints its messages, never read as half of what it
-says: documents, records with the message deeper inside, quoted messages behind a tag, and the newest line first.
+The reader itself takes one JSON record a line with the message as a field (seatrial/logs/reader/unwrap.py). Any other
+format of a store is rejected with the command that prints its messages, instead of being read in part. Examples are
+documents, records with a nested message, quoted messages after a tag, and the newest line first.
 """
 
 from __future__ import annotations
@@ -22,28 +22,27 @@ TEXTS = (
     *("log", "message", "msg", "textpayload", "line", "text", "_raw", "@message", "body", "content"),
     *("logmessage", "logentry", "stdout", "output"),
 )
-"""How a column of messages is called: Docker and Fluent Bit, ECS and Datadog, Cloud Logging, logcli, Splunk, CloudWatch
-Logs Insights, OpenTelemetry, Azure Monitor, Ansible; in small letters."""
+"""The names of a column of messages, in lower case: Docker and Fluent Bit, ECS and Datadog, Cloud Logging, logcli,
+Splunk, CloudWatch Logs Insights, OpenTelemetry, Azure Monitor, Ansible."""
 LIMITS = frozenset((30, 100, 500, 1000, 5000, 10_000))
-"""Records of an answer that a store gives unless it is requested more: logcli, Loki's query_range, Kibana
-(discover:sampleSize), Grafana, Loki's max_entries_limit_per_query, CloudWatch Logs (``limit``) and Elasticsearch
-(index.max_result_window)."""
+"""The default limits of stores' answers, in records: logcli, Loki's query_range, Kibana (discover:sampleSize), Grafana,
+Loki's max_entries_limit_per_query, CloudWatch Logs (``limit``) and Elasticsearch (index.max_result_window)."""
 NOT_CSV = b"(not read: what comes behind a quote of this CSV file that is not closed)"
 _LOGCLI = re.compile(rb'\d{4}-\d\d-\d\dT\S{8,24} \{[^{}\n]*\} |\{"labels":\s?\{')  # plain, and -o jsonl
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|(?<![\w.])1\d{18}(?!\w)")
 _SHOWN = re.compile(rb'[{"]|\A[^\n]*[,;\t]|' + _STAMP.pattern)
-"""The content of every export's beginning: records, quotes, a first line of several fields, or times."""
+"""The beginning of every export: records, quotes, a first line of several fields, or times."""
 _KIBANA = re.compile(r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}) @ (\d\d:\d\d:\d\d(?:\.\d{1,9})?)\Z")
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _STAMPED_WITHIN = 200  # bytes of a line
-_FEW = 4  # times that fall and never rise are not an accident
+_FEW = 4  # times that only fall, in this many lines, are not an accident
 _MAX_RECORDS = 50
 _DOCUMENT = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]\s*[\"{]")
 _OF_NCCL = re.compile(rb"NCCL (?:INFO|WARN)|busbw")
 _QUOTED = re.compile(rb'[:>=\[,]\s*"(?:[^"\\\n]|\\.)*NCCL (?:INFO|WARN)')
-"""A line of NCCL inside a string: of JSON, of a Ruby hash (Fluentd's stdout), of logfmt, of a list of lines."""
+"""An NCCL line inside a string: of JSON, of a Ruby hash (Fluentd's stdout), of logfmt, of a list of lines."""
 REPORT = re.compile(rb'"(?:numCycle|busBw|bus_bw|start_time|seatrial|DCGM (?:GPU )?Diagnostic)"')
-"""Marks of a benchmark's report, of one of `dcgmi diag`, and of a trial's own evidence; these are read elsewhere."""
+"""Marks of a benchmark's report, of one of `dcgmi diag`, and of a trial's own evidence; other modules read these."""
 NOT_READ = (
     "its lines are inside of JSON or quotes, as a log store or shipper wrote them: print the messages alone, oldest "
     "first, e.g. jq -r '.. | strings' FILE | seatrial explain -"
@@ -52,15 +51,15 @@ NEWEST_FIRST = "the newest line comes first: ask the log store for the oldest fi
 
 
 def opened(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Yield the chunks of a log, of a CSV file those of its messages.
+    """Yield the chunks of a log; for a CSV file those of its messages.
 
-    Raises NcclLogError where a store's own form is not read, and where the newest line comes first.
+    Raises NcclLogError for a store's format that is not supported, and if the newest line comes first.
     """
     first = next(chunks, b"")
     while len(first) < LOOK and (more := next(chunks, b"")):
         first += more
     chunks = chain([first], chunks)
-    yield from _checked(chunks, name) if _SHOWN.search(first[:LOOK]) else chunks  # most logs hold none of it
+    yield from _checked(chunks, name) if _SHOWN.search(first[:LOOK]) else chunks  # most logs contain no such text
 
 
 def _checked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
@@ -89,7 +88,7 @@ def _is_carried(head: bytes) -> bool:
 
 
 def _may_lack(records: int) -> bytes:
-    """Return the note after so many records of a store: nothing where no store's limit cut it."""
+    """Return a note if a store's limit truncated the answer after so many records; else nothing."""
     said = b"(not read: what the log store holds beyond these %d lines, a usual limit of its answers)" % records
     return said if records in LIMITS else b""
 
@@ -105,7 +104,7 @@ def _counted(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _looked_at(chunks: Iterator[bytes]) -> tuple[Iterator[bytes], bytes]:
-    """Return the chunks again, and whole lines of their beginning."""
+    """Yield the chunks again, with their beginning as whole lines."""
     first, size = [], 0
     for chunk in chunks:
         first.append(chunk)
@@ -121,7 +120,7 @@ class _Csv(NamedTuple):
     """The separator of a CSV file's fields, and the field with the text."""
 
     separator: str
-    names: tuple[str, ...]  # of its fields, in small letters
+    names: tuple[str, ...]  # names of its fields, in lower case
     text: int
 
 
@@ -132,19 +131,19 @@ def _csv_of(head: bytes) -> _Csv | None:
         if separator.encode() not in start.partition(b"\n")[0]:
             continue
         records = list(_records(iter([start]), separator))[:_MAX_RECORDS]
-        records = records[:-1] if len(head) > _LOOK_CSV else records  # with a cut last one
+        records = records[:-1] if len(head) > _LOOK_CSV else records  # without a truncated last record
         if len(records) < 2 or not all(records) or len({len(record) for record in records}) > 1:
             continue
         names = tuple(name.strip().lower() for name in records[0])
         lengths = [sum(len(record[at]) for record in records[1:]) for at in range(len(names))]
         known = [names.index(name) for name in TEXTS if name in names]
-        if known:  # one of them may be a number of the line, or name a group of logs
+        if known:  # one of them may be a line number, or name a group of logs
             return _Csv(separator, names, max(known, key=lengths.__getitem__))
     return None
 
 
 def _records(chunks: Iterator[bytes], separator: str) -> Iterator[list[str]]:
-    """Yield the records of a CSV file, an empty one where it cannot be read any further; empty lines have none."""
+    """Yield the records of a CSV file, an empty one if the rest is unreadable; empty lines have none."""
     limit = csv.field_size_limit(_MAX_FIELD)
     try:
         yield from (record for record in csv.reader(_lines(chunks), delimiter=separator) if record)
@@ -155,7 +154,7 @@ def _records(chunks: Iterator[bytes], separator: str) -> Iterator[list[str]]:
 
 
 def _of_csv(chunks: Iterator[bytes], form: _Csv) -> Iterator[bytes]:
-    """Yield the text of each record, after its other fields that hold a time; those of another width as they are."""
+    """Yield each record's text after its fields with a time; records of another width are unchanged."""
     records = _records(chunks, form.separator)
     next(records, None)
     count = 0
@@ -207,7 +206,7 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
 
 # -- order -------------------------------------------------------------------------------------------------------------
 def _falls(head: bytes) -> bool:
-    """Return whether the times of the first lines fall and never rise, as a store answers the newest lines first."""
+    """Return whether the times of the first lines only fall, as in a store's answer with the newest lines first."""
     last, times, missing = b"\xff", 0, 0
     for line in head.split(b"\n")[:-1]:
         match = _STAMP.search(line[:_STAMPED_WITHIN])

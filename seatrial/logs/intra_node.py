@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from .job_document import IntraNode
 
 _GOOD = {"p2p": ("p2p", "mnnvl"), "shm": ("p2p", "mnnvl", "shm")}
-"""The accepted paths for a profile's path: one that is faster than expected is not a fault."""
+"""The accepted paths for a profile's path: a faster path than expected is not a fault."""
 
 
 def channels_by_path(paths: IntraNode) -> dict[str, int]:
-    """Return how many channels take which path; a path that no channel takes is left out."""
+    """Return how many channels use each path; unused paths are left out."""
     counts = {"p2p": paths["p2p"], "shm": paths["shm"], "mnnvl": paths["mnnvl"], "net": paths["net"]}
     return {path: count for path, count in counts.items() if count > 0}
 
 
 def wrong_paths(used: Collection[str], expected: str) -> list[str]:
-    """Return the paths that are in use and slower than the one that the profile expects (p2p, shm)."""
+    """Return the paths in use that are slower than the profile's expected one (p2p, shm)."""
     return [path for path in used if path not in _GOOD[expected]]

@@ -1,4 +1,4 @@
-"""The job document: all findings about one job. The types of conclude()'s result; every key is always there.
+"""The job document: all findings about one job. The types of conclude()'s result; every key is always present.
 
 None represents facts that the log does not show.
 """
@@ -15,21 +15,21 @@ Verdict = Literal["go", "no-go", "inconclusive"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """A profile's demands on the logs of its platform; None where it has none."""
+    """A profile's demands on the logs of its platform; None if it has none."""
 
     fabric: str | None = None
-    rails: int | None = None  # network devices that a host uses
+    rails: int | None = None  # number of network devices that a host uses
     gdr: bool | None = None
     gpus_per_node: int | None = None
-    device_gbit_s: float | None = None  # of each network device
-    intra_node: str | None = None  # p2p, shm
-    products: tuple[str, ...] = ()  # models of GPUs, with * for any text: of others nothing of this is expected
+    device_gbit_s: float | None = None  # rate of each network device
+    intra_node: str | None = None  # p2p or shm
+    products: tuple[str, ...] = ()  # models of GPUs, with * for any text: the demands do not apply to others
 
 
 _FIGURE = Kind("a figure", lambda value: isinstance(value, int | float) and abs(value) < 1e300)
 Figure = Annotated[float, _FIGURE]
 WholeFigure = Annotated[int, _FIGURE]
-"""Numbers as a log had them: damaged ones may have any size."""
+"""Numbers as in the log: damaged ones may have any magnitude."""
 
 NOTHING = Expected()
 MOST_CAUSES = 5
@@ -44,7 +44,7 @@ class EvidenceLine(TypedDict):
 
 
 class FoundFault(TypedDict):
-    """A fault of the catalogue, found in a job. ``why`` names the fault that explains it and lends its texts.
+    """A fault of the catalogue, found in a job. ``why`` names the fault that explains it and supplies its texts.
 
     ``failure`` is its class (seatrial.faults.catalogue: infrastructure, program, unknown); ``action`` is what it asks
     to do with its node, a word of seatrial.faults.actions.
@@ -79,7 +79,7 @@ class Side(TypedDict):
     busbw_gbps: Figure | None
     wrong: WholeFigure | None
     error: NotRequired[Figure]
-    """The largest difference from the right result, which nccl-tests printed before 2.13, where it is not 0."""
+    """The largest difference from the right result, if it is not 0; printed by nccl-tests before 2.13."""
 
 
 class Row(TypedDict):
@@ -123,7 +123,7 @@ class Sweep(TypedDict):
 
 
 class WireUse(TypedDict):
-    """A table's peak as a rate of the links: of a host in GB/s, of a rail and a GPU in Gb/s; null where not known."""
+    """A table's peak as a rate of the links: of a host in GB/s, of a rail and a GPU in Gb/s; null if unknown."""
 
     algorithm: str
     node_gbps: float | None
@@ -134,7 +134,7 @@ class WireUse(TypedDict):
 
 
 class FloorRow(TypedDict):
-    """A row next to the profile's floor for it, in GB/s; ``ratio`` below 1 is too little."""
+    """A row next to the profile's floor for it, in GB/s; a ``ratio`` below 1 is too low."""
 
     size_bytes: int
     busbw_gbps: float
@@ -160,11 +160,11 @@ ReferenceKind = Literal["floor", "published", "elsewhere", "wires", "links", "no
 
 
 class Reference(TypedDict):
-    """The reference of a table's bandwidth: the nearest number that is known for its hardware, in GB/s.
+    """The reference of a table's bandwidth: the nearest known number for its hardware, in GB/s.
 
     ``kind``: a floor of the profile; a published row of this hardware; one of its GPUs in another layout, fabric or
-    collective; what the NICs, or the links between GPUs, carry; none. ``expected_gbps`` is what follows from it for
-    this table, ``ratio`` the share of it that was measured; ``rows`` are published rows, the nearest first.
+    collective; the rate of the NICs, or of the links between GPUs; none. ``expected_gbps`` is the resulting expectation
+    for this table, ``ratio`` the measured share of it; ``rows`` are published rows, the nearest first.
     """
 
     kind: ReferenceKind
@@ -195,12 +195,12 @@ class Table(TypedDict):
     wire: NotRequired[WireUse | None]
     reference: NotRequired[list[FloorRow]]
     published: NotRequired[PublishedRow | None]
-    """The nearest row, where it is of this very hardware."""
+    """The nearest row, if it is of exactly this hardware."""
     nearest: NotRequired[Reference]
 
 
 class Pair(TypedDict):
-    """The transports of data from one host to another: channels by transport, as one end or both printed it."""
+    """The transports of data from one host to another: channels by transport, as one end or both printed them."""
 
     src: str
     dst: str
@@ -225,7 +225,7 @@ class Host(TypedDict):
 
 
 class HostRails(TypedDict):
-    """How many network devices a host uses, and how many it offers."""
+    """The numbers of network devices that a host uses and offers."""
 
     used: int
     offered: int | None
@@ -254,7 +254,7 @@ class Bootstrap(TypedDict):
 
 
 class Init(TypedDict):
-    """How far the initialisation came, in ranks."""
+    """The progress of the initialisation, in ranks."""
 
     nranks: int | None
     started: int
@@ -294,7 +294,7 @@ class Place(TypedDict):
 
 
 class Around(TypedDict):
-    """Something that happened in the job's time, and its part in the failure: failure, likely, possible or nearby."""
+    """An event during the job, and its part in the failure: failure, likely, possible or nearby."""
 
     at: str
     kind: str
@@ -355,7 +355,7 @@ class JobDocument(TypedDict):
     intra_node: IntraNode
     sharp: bool | None
     wires_gbps: float | None
-    """GB/s of all NICs of the host that has most, as NCCL's topology lists them (subsystem GRAPH)."""
+    """GB/s of all NICs of the host with the most, as NCCL's topology lists them (subsystem GRAPH)."""
     bootstrap: Bootstrap
     init: Init
     truncated: bool
@@ -374,7 +374,7 @@ class JobDocument(TypedDict):
     unread: NotRequired[list[str]]
     not_seen: NotRequired[list[str]]
     not_judged: NotRequired[list[str]]
-    """With a profile: which of its floors, rails, fabric and sums met nothing in the log."""
+    """With a profile: its floors, rails, fabric and checks of sums without a counterpart in the log."""
     around: NotRequired[list[Around]]
     manifest: NotRequired[list[Lacking]]
     standing: NotRequired[Standing]

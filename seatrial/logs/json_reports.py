@@ -1,9 +1,9 @@
-"""Reports in JSON and CSV, spelled out: benchmarks' as the table that the same one prints, DCGM's as a line a result.
+"""Converts reports in JSON and CSV: benchmarks' to the table that the same one prints, DCGM's to a line per result.
 
-nccl-tests ``-J``, rccl-tests ``-Z json`` (a list, or a record a line) and ``-Z csv``, ``dcgmi diag -j`` and its table:
-in a file of their own or behind a log, with a launcher's tag in front of every line or without, whole or cut short. Of
-a report only figures and names are taken: its environment block holds the whole environment of the process, secrets
-included.
+nccl-tests ``-J``, rccl-tests ``-Z json`` (a list, or a record a line) and ``-Z csv``, ``dcgmi diag -j`` and its table.
+They are in a separate file or after a log, with or without a launcher's tag before every line, complete or truncated.
+Only figures and names are taken from a report: its environment block holds the whole environment of the process,
+secrets included.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .rows import mean
 MAX_REPORT = 16 * 1024 * 1024
 MAX_ROWS = 4096
 _TRIED = 16 * MAX_REPORT
-"""Bytes that are decoded at most to find where a report ends: each line that may end it is tried."""
+"""Maximum number of bytes that are decoded to find the end of a report: each possible last line is tried."""
 _WORDS, _LONGEST_WORD = (b'"start_time"', b'"numCycle"', b'"inPlace"', b"busBw,", b"busbw,", *dcgm.MARKS), 22
-_HEADS = (b"numCycle,", b"collective,")  # how a CSV file begins; one behind a log has lines with a # in front
+_HEADS = (b"numCycle,", b"collective,")  # the beginning of a CSV file; one after a log has lines with a leading #
 _BEGINNINGS = (
     re.compile(rb'(\{)[^{}"]*"version"\s*:\s*\d+\s*,[^{}"]*"start_time"\Z'),  # nccl-tests
     re.compile(rb'(\[)\s*\{[^{}"]*"numCycle"\Z'),  # rccl-tests: a list that begins on a line with its first record,
@@ -42,7 +42,7 @@ _BEGINNINGS = (
     re.compile(rb'(\{)\s*"DCGM (?:GPU )?Diagnostic"\Z'),
     re.compile(rb"(?:\A|[\n :>|\]])(\| Diagnostic  )\Z"),
 )
-_APART = 64  # lines in a row behind which a report of lines is over: other processes write between them
+_APART = 64  # consecutive other lines after which a report of lines is over: other processes write between them
 _COLUMNS = {"collective": "name", "numcycle": "numCycle", "inplace": "inPlace", "algbw": "algBw", "busbw": "busBw"}
 _COLUMNS |= {"#wrong": "wrong"}
 _RECORD = re.compile(rb'\{"name"')
@@ -58,11 +58,11 @@ _WIDTHS = {"half": 2, "bfloat16": 2, "double": 8, "int64": 8, "uint64": 8, "int8
 _KNOWN = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
 _HEADER = "#  size  count  type  redop  root" + "  time  algbw  busbw  #wrong" * 2
 _SIDES = ("out_of_place", "in_place")
-_LONGEST = 32 * 1024  # characters of the lines that represent one
+_LONGEST = 32 * 1024  # characters of such lines that represent one
 
 
 def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the chunks of a log; in place of a report the lines of its table, as many as there were where they fit."""
+    """Yield the chunks of a log; a report is replaced by the lines of its table, on as many lines if they fit."""
     data, seen = next(chunks, b""), 0
     while data:
         mark = (
@@ -78,7 +78,7 @@ def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
         elif mark >= 0:
             seen = mark
         elif more := next(chunks, b""):
-            kept = max(0, len(data) - _NEAR)  # in which a report may begin: on one of the last two lines
+            kept = max(0, len(data) - _NEAR)  # where a report may begin: on one of the last two lines
             if b"{" not in more and b"{" not in data[kept:]:
                 kept = max(kept, data.rfind(b"\n", 0, max(0, data.rfind(b"\n"))) + 1)
             yield data[:kept]
@@ -96,20 +96,20 @@ def _marked(data: bytes, start: int) -> int:
 
 
 def _begin(before: bytes, start: int) -> int | None:
-    """Return the start of the report with a word that ends these bytes; None if the word is of something else."""
+    """Return the start of the report with a word that ends these bytes; None if the word is not a report's."""
     matches = (pattern.search(before) for pattern in _BEGINNINGS)
     return next((start + match.start(1) for match in matches if match), None)
 
 
 class _Lines:
-    """The lines that were read and those to come; ``rest`` was read and not taken."""
+    """The lines read so far and those to come; ``rest`` was read and not consumed."""
 
     def __init__(self, rest: bytes, chunks: Iterator[bytes]) -> None:
         self.rest = rest
         self._chunks = chunks
 
     def next(self) -> bytes:
-        """Take the next line with its end; nothing behind the last one."""
+        """Take the next line with its end; nothing after the last one."""
         parts, at = [self.rest], self.rest.find(b"\n")
         while at < 0 and (more := next(self._chunks, b"")):
             parts.append(more)
@@ -121,10 +121,10 @@ class _Lines:
 
 
 def _spelled(lines: _Lines, column: int) -> Iterator[bytes]:
-    """Yield the lines of a report's table, and the text in front of it and between those of the report."""
+    """Yield the lines of a report's table, and the text before and between the lines of the report."""
     first = lines.next()
     tag, opening = first[:column], first[column:]
-    if matters(tag):  # no launcher's: another process wrote on the same line
+    if matters(tag):  # not a launcher's: another process wrote on the same line
         yield tag + b"\r"
     if opening.startswith(dcgm.TABLE):
         yield from _of_dcgm_table(lines, tag, opening)
@@ -137,7 +137,7 @@ def _spelled(lines: _Lines, column: int) -> Iterator[bytes]:
     twice: list[str] = []
     while size < MAX_REPORT and tried < _TRIED:
         ends = text[-1].rstrip()[-1:] == closing
-        if ends and (tried < _TRIED // 2 or text[-1][:1] not in b" \t"):  # of large ones: the first bracket
+        if ends and (tried < _TRIED // 2 or text[-1][:1] not in b" \t"):  # large reports: only the first bracket
             content, tried = _decoded(b"".join(text), twice), tried + size
             if content is not None:
                 break
@@ -166,7 +166,7 @@ def _untagged(line: bytes, tag: bytes) -> bytes:
 
 
 def _of_lines(lines: _Lines, tag: bytes, opening: bytes) -> Iterator[bytes]:
-    """Yield the table of a report with a record a line, and the lines between, of other processes."""
+    """Yield the table of a report with one record a line, and other processes' lines between them."""
     names = [] if opening.startswith(b"{") else [_COLUMNS.get(name.lower(), name) for name in _fields(opening)]
     if names and not {"size", "inPlace"} <= {*names}:
         yield tag + opening
@@ -195,7 +195,7 @@ def _fields(line: bytes) -> list[str]:
 def _record(names: list[str], fields: list[str]) -> dict[str, Any] | None:
     """Return a line of a CSV file by the names of its columns; None if it is another line.
 
-    The header lacks the number of nodes that records of a program with MPI have behind the name (Reporter::addResult).
+    The header lacks the number of nodes that MPI programs write after the name (Reporter::addResult).
     """
     if len(fields) == len(names) + 1:
         del fields[names.index("name") + 1 if "name" in names else -1]
@@ -203,14 +203,14 @@ def _record(names: list[str], fields: list[str]) -> dict[str, Any] | None:
 
 
 def _doubted(table: list[str], twice: list[str]) -> list[str]:
-    """Return a table that says so where its report has two values for one key: neither is known to be right."""
+    """Return a table that reports two values for one key: neither is known to be right."""
     said = [f"# Out of bounds values : {_word(key, 30)}-given-twice" for key in dict.fromkeys(twice[:4])]
     end = next((at for at, line in enumerate(table) if line.startswith("# Avg")), len(table))
     return table[:end] + said + table[end:]
 
 
 def _decoded(text: bytes, twice: list[str]) -> Any:
-    """Return the content of a report, None without its end; ``twice`` gets the keys that have two values."""
+    """Return the content of a report, None without its end; ``twice`` gets the keys with two values."""
     try:
         return json.loads(text, object_pairs_hook=partial(_object, twice))
     except (ValueError, RecursionError):
@@ -225,7 +225,7 @@ def _object(twice: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _placed(table: list[str], lines: int) -> Iterator[bytes]:
-    """Yield the lines of a table on as many as the report had, so that later lines keep their numbers."""
+    """Yield the lines of a table on as many lines as the report had, so that later lines keep their numbers."""
     together = max(1, math.ceil(len(table) / lines))
     groups = ["\r".join(table[at : at + together]) for at in range(0, len(table), together)]
     if any(len(group) > _LONGEST for group in groups):
@@ -256,7 +256,7 @@ def _of_nccl(report: dict[str, Any]) -> list[str]:
         out.append("# Avg bus bandwidth    : %s%s" % (_figure(average.get("bandwidth")), _okay(average)))
     errors = report.get("errors")
     for error in errors[:MAX_ROWS] if isinstance(errors, list) else [errors]:
-        if error and str(error).strip():  # a run without any has one that is empty
+        if error and str(error).strip():  # a run without errors has an empty text
             out.append("Test NCCL failure: " + _word(str(error), 240, " "))
     return out
 
@@ -298,7 +298,7 @@ def _of_rccl(records: list[Any], whole: bool) -> list[str]:
         values = [
             float(busbw) for row in rows.values() for side in _SIDES if (busbw := _busbw(row.get(side))) is not None
         ]
-        if whole and values:  # the benchmark's last line, left out here
+        if whole and values:  # the benchmark's last line, omitted here
             out.append("# Avg bus bandwidth    : %r" % mean(values))
     return out
 
@@ -312,12 +312,12 @@ def _busbw(side: dict[str, Any] | None) -> float | None:
 
 
 # -- DCGM's diagnostics ------------------------------------------------------------------------------------------------
-_HOST = re.compile(rb"\s*[\[(]?([A-Za-z][\w.-]{0,62})[\])]?[:>|]?\s*")  # pdsh's, clush's, srun's by host
-MOST_FAILURES = 24  # each is an event, and a stream keeps state.process.MAX_NOTES
+_HOST = re.compile(rb"\s*[\[(]?([A-Za-z][\w.-]{0,62})[\])]?[:>|]?\s*")  # a host tag of pdsh, clush or srun
+MOST_FAILURES = 24  # each failure is an event, and a stream keeps state.process.MAX_NOTES
 
 
 def _of_dcgm_table(lines: _Lines, tag: bytes, opening: bytes) -> Iterator[bytes]:
-    """Yield the results of a table of dcgmi's, and the lines between, of other processes."""
+    """Yield the results of a dcgmi table, and other processes' lines between them."""
     table, line, between, mixed = [opening.decode("utf-8", "replace").rstrip()], lines.next(), 0, False
     host = _host(tag)
     while line and between < _APART and len(table) < MAX_ROWS:
@@ -352,7 +352,7 @@ def _host(tag: bytes) -> str:
 def _of_dcgm(
     version: str | None, results: list[dict[str, Any]], problem: str, host: str = "", gpus: int = 0
 ) -> list[str]:
-    """Return a line for each failed result and for what is left open, and one that counts the others."""
+    """Return a line for each failed result and each that is left open, and one that counts the others."""
     failures, doubts = [], ["this report of dcgmi diag is not read to its end: %s" % problem] if problem else []
     for result in results:
         fault, status = fault_of(result), result["status"]
@@ -400,7 +400,7 @@ def _row(item: dict[str, Any], sides: list[Any]) -> str:
     count = item.get("count")
     if count is None and size.isdigit():
         count = int(size) // _WIDTHS.get(kind, 4)
-    size = size if size.isdigit() else "0"  # so that it is a row, and counts as one that cannot be read
+    size = size if size.isdigit() else "0"  # an invalid size counts as an unreadable row
     left = [size, _figure(count, "0"), kind, _word(str(item.get("redop") or "none")), _figure(item.get("root"), "-1")]
     for side in sides:
         values = side if isinstance(side, dict) else {}
@@ -413,7 +413,7 @@ _NO_NUMBER = "unreadable"
 
 
 def _figure(value: Any, missing: str = "N/A") -> str:
-    """Return a number as it is printed: whole ones without a point; a missing one as N/A, else unchanged."""
+    """Return a number as printed: whole ones without a point; a missing one as N/A, else unchanged."""
     if value is None or (isinstance(value, str) and value.strip() in ("", "N/A")):
         return missing
     try:
@@ -438,7 +438,7 @@ def _dicts(items: Any) -> list[dict[str, Any]]:
 
 
 def _salvaged(text: str, listed: bool, twice: list[str]) -> Any:
-    """Take the whole records out of a report that was cut: a crash leaves it open."""
+    """Return the complete records of a truncated report, which a crash leaves open."""
     decoder = json.JSONDecoder(object_pairs_hook=partial(_object, twice))
     items = {"size": [], "rank": [], "numCycle": []}  # type: ignore[var-annotated]
     for match in _ITEM.finditer(text):

@@ -1,4 +1,4 @@
-"""Kinds of values in documents, which no type of Python tells: jobs/cluster/json_types.py validates by them."""
+"""Kinds of values in documents that Python's types do not express: jobs/cluster/json_types.py validates by them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Values that belong together, and their name."""
+    """A group of values with a name."""
 
     name: str
     holds: Callable[[Any], bool]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def first_of(names: Iterable[str], most: int) -> str:
-    """Return at most so many names, and how many more there are: 'a, b and 3 more'."""
+    """Return at most so many names, and the number of others: 'a, b and 3 more'."""
     names = list(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -1,8 +1,8 @@
-"""Reads large logs on several cores: spans of blocks are digested by worker processes and applied here, in their order.
+"""Reads large logs on several cores: worker processes digest spans of blocks, which are applied here in order.
 
-A span's digest depends on nothing but the span (digest.py), so that the state is the same, to the byte, however many
-workers there are: none for small logs, one for each core but this process's else, which digests what they have no room
-for. Where no process can be started, or one dies or is late, the spans are digested here.
+A span's digest depends only on the span (digest.py), so that the state is bitwise identical for any number of workers.
+Small logs have none; others have one for each core except this process's own, which digests spans while all workers are
+busy. If no process can be started, or one dies or is late, the spans are digested here.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from .reader.state.partial import Partial
 
 START = 16 << 20
-"""Bytes after which workers are started: what is digested apart is applied in several parts, as lists that are copied,
-so that logs of 20 MB are read no faster by three processes than by one, and one of 75 MB in 0.6 of the time."""
+"""Bytes after which workers are started. Separate digests are applied in several parts, as copied lists: three
+processes read logs of 20 MB no faster than one, and one of 75 MB in 0.6 of the time."""
 MOST = 4
-"""Workers: their digests are applied here, at a third of the work, so that more would wait."""
+"""Maximum number of workers: their digests are applied here, at a third of the work, so that more would wait."""
 PATIENCE_S = 1.0
-"""Seconds that a worker is waited for; a span takes 0.1. A later one has no core to itself, and is dismissed."""
-_SPAN = 8 << 20  # bytes of the blocks that are digested together, at most: applying each digest has a cost
-_SHARE = 4  # and at most this part of what was read so far, so that all end together
+"""The longest wait for a worker, in seconds; a span takes 0.1. A later one has no core to itself, and is dismissed."""
+_SPAN = 8 << 20  # maximum number of bytes of the blocks in one span: applying each digest has a cost
+_SHARE = 4  # and at most this part of the bytes read so far, so that all end together
 _ROOM = _SPAN + (1 << 18)  # bytes of a span, or of its digest, in the memory that is shared with a worker
-_DEPTH = 2  # spans that a worker has at a time, so that it has the next one when it ends one
+_DEPTH = 2  # spans of a worker at a time, so that the next one waits when it ends one
 
 
 def read(sources: Iterable[tuple[str, Any]], limit: int | None = None) -> Partial:
-    """Read streams and return their content, as the pods' reader does, on the cores that there are."""
+    """Read streams and return their content, as the pods' reader does, on the available cores."""
     sources = ((name, spelled_out(chunks(stream))) for name, stream in sources)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if cores < 2 or threading.active_count() > 1:
@@ -60,10 +60,10 @@ def read(sources: Iterable[tuple[str, Any]], limit: int | None = None) -> Partia
 
 
 class _Worker:
-    """A process that digests blocks, one after the other. Blocks and digests are handed over in shared memory."""
+    """A process that digests blocks sequentially. Blocks and digests are passed in shared memory."""
 
     def __init__(self, earlier: list[_Worker]) -> None:
-        context = multiprocessing.get_context("fork")  # pipes alone: no semaphores, which need /dev/shm
+        context = multiprocessing.get_context("fork")  # only pipes: no semaphores, which need /dev/shm
         self.queued = 0
         self._next = 0
         self._memory = mmap(-1, _DEPTH * _ROOM)
@@ -79,7 +79,7 @@ class _Worker:
             end.close()
 
     def send(self, stream: int, blocks: list[bytes]) -> None:
-        """Hand over a span; raises OSError where the worker is gone."""
+        """Send a span; raises OSError if the worker is gone."""
         at = self._next * _ROOM
         data = b"".join(blocks)
         self._memory[at : at + len(data)] = data
@@ -88,11 +88,11 @@ class _Worker:
         self.queued += 1
 
     def ready(self, seconds: float = 0) -> bool:
-        """Return whether the oldest span that it has is digested, within a time."""
+        """Return whether its oldest span is digested within a time."""
         return self.pipe.poll(seconds)
 
     def receive(self) -> Digest:
-        """Return the digest of the oldest span that it has; raises EOFError or OSError where it is gone or late."""
+        """Return the digest of its oldest span; raises EOFError or OSError if it is gone or late."""
         if not self.ready(PATIENCE_S):
             raise TimeoutError("a worker is late")
         at, size = self.pipe.recv()
@@ -133,7 +133,7 @@ def _digest_all(pipe: Connection, memory: mmap, inherited: list[Connection]) -> 
 
 
 def _digested(digester: Digester, blocks: Iterable[bytes]) -> Digest:
-    """Digest a span block by block: one fits a core's cache."""
+    """Digest a span block by block: a block fits a core's cache."""
     for block in blocks:
         digester.read(block)
     return digester.take()
@@ -141,7 +141,7 @@ def _digested(digester: Digester, blocks: Iterable[bytes]) -> Digest:
 
 @dataclass
 class _Crew:
-    """The workers, and the blocks that were taken and not applied, in their order."""
+    """The workers, and the blocks that were taken and not applied, in order."""
 
     most: int  # workers that may be hired
     read: int = 0  # bytes that were taken
@@ -149,7 +149,7 @@ class _Crew:
     taken: deque[tuple[_Shared, list[bytes] | None, _Worker | Digest | None]] = field(default_factory=deque)
 
     def share(self, reader: _Shared, blocks: list[bytes]) -> None:
-        """Take the next span: a worker's, or, while all have enough, this process's own."""
+        """Take the next span: by a worker, or by this process while all are busy."""
         if not self.workers:
             self.hire()
         while self.taken and (self._ready() or len(self.taken) > _DEPTH * (len(self.workers) + 1)):
@@ -170,7 +170,7 @@ class _Crew:
             reader.take(digest, b"".join(blocks))
 
     def _ready(self) -> bool:
-        """Return whether the oldest span that was taken can be applied without waiting."""
+        """Return whether the oldest span can be applied without waiting."""
         what = self.taken[0][2]
         return not isinstance(what, _Worker) or what not in self.workers or what.ready()
 
@@ -179,17 +179,17 @@ class _Crew:
         try:
             while len(self.workers) < self.most:
                 self.workers.append(_Worker(self.workers))
-        except (OSError, ValueError):  # no fork here, or no more
+        except (OSError, ValueError):  # no fork on this system, or no more processes
             self.most = 0
 
     def dismiss(self, worker: _Worker) -> None:
-        """End a worker; none is hired again."""
+        """End a worker without a replacement."""
         self.workers.remove(worker)
         self.most = 0
         worker.end()
 
     def apply(self) -> None:
-        """Apply the oldest span that was taken."""
+        """Apply the oldest span."""
         reader, blocks, what = self.taken.popleft()
         if blocks is None:
             Reader.close(reader)
@@ -200,17 +200,17 @@ class _Crew:
                 digest = what.receive()
             except (EOFError, OSError):
                 self.dismiss(what)
-        # In place of a worker that is gone: its own digester, for later spans may have been digested already.
+        # For a worker that is gone: a new digester, since later spans may already have been digested.
         reader.take(digest or _digested(Digester(), blocks), b"".join(blocks))
 
 
 class _Shared(Reader):
-    """A reader with blocks that a crew digests, once there is much to read."""
+    """A reader whose blocks a crew digests once the log is large."""
 
     def __init__(self, partial: Partial, name: str, crew: _Crew) -> None:
         super().__init__(partial, name)
         self._crew = crew
-        self._blocks: list[bytes] = []  # of the next span
+        self._blocks: list[bytes] = []  # blocks of the next span
 
     def block(self, data: bytes) -> None:
         crew = self._crew

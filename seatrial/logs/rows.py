@@ -1,4 +1,4 @@
-"""The content of a benchmark table's row: the sides that were measured, and their bandwidths."""
+"""The content of a benchmark table's row: the measured sides, and their bandwidths."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def bandwidths(row: Row) -> list[float]:
 
 
 def of_one_rank(rows: Iterable[Row]) -> bool:
-    """Say whether rows are of one rank: data moved, and none over a bus (nccl-tests, doc/PERFORMANCE.md: (n-1)/n)."""
+    """Return whether rows are of one rank: data moved, but not over a bus (nccl-tests, doc/PERFORMANCE.md: (n-1)/n)."""
     measured = [side for row in rows for side in sides(row)]
     return any((side["algbw_gbps"] or 0) > 1 for side in measured) and not any(side["busbw_gbps"] for side in measured)
 
 
 def copies(rows: Sequence[Row]) -> int:
-    """Return how often a table holds the same measurement: more than once where several processes print one table."""
+    """Return how often a table has the same measurement: more than once if several processes print one table."""
     again = Counter((row["size_bytes"], row["type"], row["redop"], row["root"]) for row in rows)
     return max(again.values(), default=0)
 

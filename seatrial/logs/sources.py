@@ -1,9 +1,9 @@
 """Files, gz, directories, FIFOs and standard input become named streams of byte chunks.
 
-A named file must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one
-line. Inside a directory whatever is not an NCCL log is passed over. A file that grows is read up to where it ended when
-it was opened. A stream that never ends (a FIFO, standard input) is read until a user interrupts it, or up to a bound;
-the bytes until then are the log.
+A named file must be a log: a missing file, an empty one, a binary or a directory without logs is a one-line error.
+Files in a directory that are not NCCL logs are skipped. A growing file is read up to its size when it was opened. A
+stream that never ends (a FIFO, standard input) is read until a user interrupts it, or up to a bound; the bytes until
+then are the log.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ MAX_FILES = 20_000
 # A log compresses 20 to 100 times; deflate's own limit is about 1030. Beyond this the input is a bomb, not a log.
 MAX_INFLATE_RATIO = 400
 INFLATE_GRACE = 256 * 1024 * 1024
-PATIENCE_S = 5.0  # between two words about a stream that has no end yet
+PATIENCE_S = 5.0  # between two progress messages about a stream that has no end yet
 MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from files without a size (FIFO, device, socket)
-# The text at the place where a stream was left: a last line of its own without an end, so that it counts as torn.
+# The text at the place where reading of a stream stopped: a separate last line without an end, so that it counts as
+# torn.
 CUT = b"\n(not read: the compressed data end here, before their end)"
 ENOUGH = b"\n(not read: what comes behind the first %d MB)" % (MAX_ENDLESS // 1_000_000)
 _JSON = re.compile(rb"\s*(?:\{|\[\s*[{\[\"])")
@@ -69,9 +70,9 @@ def open_sources(
 ) -> Iterator[Source]:
     """Open every path and yield (name, chunks); ``-`` is standard input.
 
-    Every path is checked before the first stream is read, so that a wrong one fails before half of the work is done.
-    With ``tell`` an interrupt (Ctrl-C) ends a stream that has no end, is reported there, and is not an exception; with
-    ``progress`` it also hears every few seconds how much was read of one. Raises NcclLogError.
+    Every path is checked before the first stream is read, so that a wrong one fails early. With ``tell`` an interrupt
+    (Ctrl-C) ends a stream that has no end, and is reported to it instead of raised. With ``progress`` it also gets the
+    number of bytes read every few seconds. Raises NcclLogError.
     """
     if not paths:
         raise NcclLogError("no log was given: name files, directories, or - for standard input")
@@ -82,13 +83,13 @@ def open_sources(
 
 
 def open_text(text: Text, name: str) -> Iterator[bytes]:
-    """Yield the chunks of a log that is in memory, or whose lines are made one by one. Raises NcclLogError."""
+    """Yield the chunks of a log that is in memory, or whose lines are generated one by one. Raises NcclLogError."""
     whole = text.encode("utf-8", "replace") if isinstance(text, str) else text
     return opened(_chunks(io.BytesIO(whole) if isinstance(whole, bytes) else _Lines(whole), name, None), name)
 
 
 class _Lines:
-    """Lines as a stream: each gets an end that has none."""
+    """Lines as a stream; a missing line end is added."""
 
     def __init__(self, lines: Iterable[str] | Iterable[bytes]) -> None:
         self._lines = (line.encode("utf-8", "replace") if isinstance(line, str) else line for line in lines)
@@ -99,7 +100,7 @@ class _Lines:
 
 
 class _Endless:
-    """A stream without its own end: an interrupt is its end, and the user is shown that it continues."""
+    """A stream without its own end: an interrupt ends it, and progress is reported to the user."""
 
     def __init__(self, file: BinaryIO, name: str, tell: Callable[[str], None], progress: bool) -> None:
         self._read = getattr(file, "read1", file.read)  # the bytes available now, so that a growing pipe is followed
@@ -162,8 +163,8 @@ def _why(error: Exception) -> str:
 def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str]:
     """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order.
 
-    With such a log, and next to dumps (``without``), files that report a failure belong to the job, too: stderr in a
-    file of its own, a launcher's words.
+    With such a log, and next to dumps (``without``), files that report a failure belong to the job, too: a separate
+    stderr file, a launcher's output.
     """
     logs: dict[str, bool] = {}
     for parent, names, files in os.walk(folder):
@@ -198,12 +199,12 @@ def _shows_trouble(path: str, head: bytes) -> bool:
 
 
 def _diagnosed(head: bytes) -> bool:
-    """Return whether this holds a report of `dcgmi diag`."""
+    """Return whether these bytes hold a report of `dcgmi diag`."""
     return any(mark in head for mark in dcgm.MARKS)
 
 
 def _other_json(head: bytes) -> bool:
-    """Return whether this is some JSON document that is neither nccl-tests' own nor a container's log."""
+    """Return whether these bytes are a JSON document that is neither nccl-tests' own nor a container's log."""
     return (
         _JSON.match(head) is not None  # '[rank0]: ' and '[1,0]<stdout>' begin lines of logs
         and b'"log":' not in head
@@ -215,7 +216,7 @@ def _other_json(head: bytes) -> bool:
 
 
 def _head(path: str) -> bytes:
-    """Return the first bytes of a file, unpacked where it is compressed."""
+    """Return the first bytes of a file, decompressed if necessary."""
     try:
         with open(path, "rb") as file:
             head = file.read(SNIFF)
@@ -244,7 +245,7 @@ def _why_no_log(head: bytes, name: str) -> str:
 
 
 def _file(path: str | None, name: str, tell: Callable[[str], None] | None, progress: bool) -> Iterator[bytes]:
-    """Yield the chunks of a file, or of standard input where there is no path."""
+    """Yield the chunks of a file, or of standard input without a path."""
     if path is None:
         yield from _chunks(_endless(sys.stdin.buffer, "standard input", tell, progress), "standard input", None, tell)
         return
@@ -253,7 +254,7 @@ def _file(path: str | None, name: str, tell: Callable[[str], None] | None, progr
         with open(path, "rb") as file:  # a FIFO opens when a process writes to it
             opened = True
             status = os.fstat(file.fileno())
-            size = status.st_size if stat.S_ISREG(status.st_mode) else 0  # /proc's files say 0, and hold something
+            size = status.st_size if stat.S_ISREG(status.st_mode) else 0  # /proc's files report size 0 but have content
             yield from _chunks(file if size else _endless(file, name, tell, progress), name, size or None, tell)
     except KeyboardInterrupt:
         if tell is None or opened:
@@ -266,7 +267,7 @@ def _file(path: str | None, name: str, tell: Callable[[str], None] | None, progr
 def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] | None = None) -> Iterator[bytes]:
     """Yield chunks of one stream, unpacked and as UTF-8; raise for an empty or a binary stream.
 
-    ``size`` is that of a file when it was opened, None for a stream without one.
+    ``size`` is the file's size when it was opened, None for a stream without one.
     """
     pieces = _pieces(file, size)
     first = b""
@@ -285,7 +286,7 @@ def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] 
                 raise NcclLogError(_why_no_log(chunk, name))
             if chunk[:4] in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
                 decoder = codecs.getincrementaldecoder("utf-32")("replace")
-            elif chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # as PowerShell writes with ">"
+            elif chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # PowerShell's ">" writes UTF-16
                 decoder = codecs.getincrementaldecoder("utf-16")("replace")
         taken += len(chunk)
         yield decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
@@ -294,7 +295,7 @@ def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] 
 
 
 def _pieces(file: Any, size: int | None) -> Iterator[bytes]:
-    """Yield the bytes of a stream, of a file no more than it held when it was opened: its job may write faster."""
+    """Yield the bytes of a stream; of a file no more than its size when opened, since its job may write faster."""
     read = getattr(file, "read1", file.read)  # the bytes available now, so that a growing pipe is followed
     left = CHUNK if size is None else size
     while chunk := read(min(CHUNK, left)):
@@ -316,7 +317,7 @@ def _bounded(pieces: Iterator[bytes], name: str, tell: Callable[[str], None] | N
 
 
 def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield chunks; where the data were cut, without the half of a line: 2.28.9 cut to 2.2 is another version."""
+    """Yield chunks without the half line of truncated data: 2.28.9 truncated to 2.2 is another version."""
     held = b""
     for chunk in chunks:
         if held:
@@ -327,9 +328,9 @@ def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _inflate(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Unpack gzip, also several members one after the other, and refuse a bomb."""
+    """Decompress gzip, including consecutive members, and reject a bomb."""
     packed = produced = 0
-    member = 0  # bytes that the present member gave
+    member = 0  # bytes of the present member
     begun = True  # a member has begun and not ended
     unpacker = zlib.decompressobj(31)
     for piece in pieces:
@@ -344,7 +345,7 @@ def _inflate(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
                     raise NcclLogError("%s: damaged gzip data" % name) from None
                 if member:
                     yield CUT  # damaged: the bytes before are still a log
-                return  # or padded behind its end
+                return  # damaged, or padded after its end
             produced += len(out)
             member += len(out)
             if produced > INFLATE_GRACE and produced > packed * MAX_INFLATE_RATIO:
@@ -358,5 +359,5 @@ def _inflate(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
             if unpacker.eof:
                 chunk = unpacker.unused_data.lstrip(b"\x00")
                 unpacker, member, begun = zlib.decompressobj(31), 0, bool(chunk)
-    if begun:  # a file that was cut while it was copied: its last line counts as torn
+    if begun:  # a file truncated during a copy: its last line counts as torn
         yield CUT

@@ -1,7 +1,7 @@
-"""Unread files of a folder of logs: packed ones, and those that cannot be opened or found.
+"""Unread files of a folder of logs: compressed ones, and those that cannot be opened or found.
 
-The first bytes of a file show its kind. What is packed so that the standard library unpacks it is asked whether it
-holds lines of NCCL; otherwise its name shows whether it is a log: checkpoints and data sets are packed, too.
+The first bytes of a file show its kind. If the standard library can decompress it, its content is searched for NCCL
+lines; otherwise its name shows whether it is a log, since checkpoints and data sets are compressed, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .reader.errors import NcclLogError
 from .reader.lines.clean import printable
 
 _LOOKED_AT = 64 * 1024
-_MEMBERS = 64  # of an archive
+_MEMBERS = 64  # members of an archive
 _STRANGE = bytes(set(range(32)) - {7, 8, 9, 10, 11, 12, 13, 27})  # control bytes that no text holds
 PACKED = (
     (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
@@ -28,8 +28,8 @@ PACKED = (
     (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"),
     (b"PK\x03\x04", "zip", "unzip -p"),
 )
-"""The beginnings of packed files (RFC 8878, the formats' own pages), their packers, and the unpackers."""
-ARCHIVE = re.compile(rb"PK\x03\x04|.{257}ustar", re.DOTALL)  # which may hold its files as they are
+"""The beginnings of compressed files (RFC 8878, the formats' own pages), their formats, and unpacking tools."""
+ARCHIVE = re.compile(rb"PK\x03\x04|.{257}ustar", re.DOTALL)  # zip may store its files uncompressed
 ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw", b'{"seatrial"')
 _MAGIC = {magic: what for magic, what, _ in PACKED} | {b"\x1f\x8b": "gzip"}
 _LOG_NAME = re.compile(r"(?:^|[._-])(?:logs?|out|err|stdout|stderr)(?:[._-]|\d|$)", re.IGNORECASE)
@@ -73,7 +73,7 @@ def _below(path: str, folder: str) -> bool:
 
 
 def _why_unread(path: str, name: str) -> str:
-    """Explain why a file is not read; nothing where it is, or is of something else."""
+    """Explain why a file is not read; nothing if it is read, or is something else."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -88,7 +88,7 @@ def _why_unread(path: str, name: str) -> str:
 
 
 def packed(path: str, name: str, head: bytes) -> str:
-    """Return the packer of a log; empty if it is not packed, or holds something else."""
+    """Return the compression of a log; empty if it is not compressed, or is something else."""
     by = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), "")
     if not by and not ARCHIVE.match(head):
         suffix = name.rpartition(".")[2].lower()
@@ -98,7 +98,7 @@ def packed(path: str, name: str, head: bytes) -> str:
     content = _content(path, by, head)
     archive = by == "zip" or ARCHIVE.match(content or b"") is not None
     if by == "gzip" and content is not None and not archive:
-        return ""  # it is read
+        return ""  # the file is read
     is_log = content is not None and any(anchor in content for anchor in ANCHORS)
     if content is None or archive:  # the content is unknown, or only its beginning is known
         is_log = is_log or bool(_LOG_NAME.search(name) or (not archive and _NO_OTHER.match(name)))
@@ -107,7 +107,7 @@ def packed(path: str, name: str, head: bytes) -> str:
 
 
 def _content(path: str, by: str, head: bytes) -> bytes | None:
-    """Return the beginning of a packed file's content; None if unknown."""
+    """Return the beginning of a compressed file's content; None if unknown."""
     try:
         if by == "xz":
             return lzma.LZMADecompressor(memlimit=1 << 28).decompress(head, _LOOKED_AT)
@@ -123,7 +123,7 @@ def _content(path: str, by: str, head: bytes) -> bytes | None:
 
 
 def _of_zip(path: str) -> bytes | None:
-    """Return how some members of a zip archive begin that may be logs by their names."""
+    """Return the beginnings of some members of a zip archive that may be logs by their names."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = [each for each in archive.infolist() if not each.is_dir() and not each.flag_bits & 1]

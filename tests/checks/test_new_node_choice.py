@@ -122,7 +122,7 @@ def test_a_node_is_what_its_condition_says_of_the_machine_as_it_is(node: dict[st
         ),  # cordoned by another tool
         ((raw("n"), raw("p1", "False", of="b0")), (), ("n", "p1"), "tried with each other"),  # no proof for this boot
         ((raw("n"), raw("p1", "True"), P2), (), ("n", "p2"), "with nodes"),  # a failed node is not a partner
-        ((raw("n"), raw("m")), (), ("m", "n"), "tried with each other, and a failure may be any one's"),
+        ((raw("n"), raw("m")), (), ("m", "n"), "tried with each other, and a failure may be of any of them"),
         ((raw("n", labels={PRODUCT: "H100-NVL"}), P1, P2), (), (), "would need a proven partner of the same kind"),
         ((raw("n"), P1), ("p1",), (), "would need a proven partner"),
         ((raw("n"),), (), (), "would need a proven partner"),
@@ -170,7 +170,7 @@ def test_a_new_node_whose_gpus_are_not_seen_yet_is_reported() -> None:
     other = raw("other", taints=(KEY,), labels={PRODUCT: "L40S"})
     met = seen(P1, P2, bare, other, key=KEY)
     assert (met.choice.nodes, met.waits) == ((), True)
-    assert met.notes == ("bare waits: marked as new, and no node with GPUs as the profile has them",)
+    assert met.notes == ("bare waits: marked as new, but it does not have the profile's GPUs",)
     assert not seen(P1, P2, other, key=KEY).waits
 
 

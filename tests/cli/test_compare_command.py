@@ -81,7 +81,7 @@ def test_clusters_times_and_lost_checks_are_named(
     said = capsys.readouterr().out.replace("\\", "")
     assert said.count("https://10.0.0.1:6443") == 2
     assert all(word in said for word in ("2026-11-01T08:00", "2026-11-02T08:00", "team-a", "h100-ib", "runtime.gpus"))
-    assert style == "json" or "1 check that passed before was not looked at after" in said.replace("\n", " ")
+    assert style == "json" or "1 check that passed before was not checked after" in said.replace("\n", " ")
 
 
 def test_a_run_compared_with_itself_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,7 +105,7 @@ def test_standard_input_and_what_brings_no_pods(monkeypatch, capsys):
 
     monkeypatch.setattr("sys.stdin", Bytes)
     assert main(["lint", "-"]) == 10
-    assert "not looked at: ConfigMap/x\nnothing that brings pods is in it" in capsys.readouterr().out
+    assert "not read: ConfigMap/x\nit contains no object that creates pods" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

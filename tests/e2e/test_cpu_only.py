@@ -94,7 +94,7 @@ def test_the_way_to_training_is_go_and_says_that_no_gpu_was_tested(run, tmp_path
     of_gpus = {c["id"]: (c["outcome"], c["reason"]) for c in record["checks"] if all_checks()[c["id"]].of_gpus}
     assert set(of_gpus.values()) == {("skipped", NOT_TESTED)}
     assert {"nodes.gpu", "gpu.free", "rdma.devices", "nccl.transport", "nccl.bandwidth-ring"} <= of_gpus.keys()
-    proven = printed.partition("Proven")[2].partition("Not asked for")[0]
+    proven = printed.partition("Proven")[2].partition("Not requested")[0]
     assert "all_reduce by gloo ended on 2 nodes" in proven
     assert not [word for word in ("NCCL", "GPU ", "fabric", "Ring", "GB/s") if word in proven]
     for form in ("report.html", "report.md", "junit.xml"):

@@ -312,7 +312,7 @@ def test_a_record_of_an_earlier_version_goes_by_its_profile(tmp_path: Path, caps
     [
         (POD, {"verdict": "inconclusive"}, "was not accepted in full"),
         (POD, {"scope": "partial"}, "was not accepted in full"),
-        (POD, {"cluster": {}}, "--namespace is needed"),
+        (POD, {"cluster": {}}, "--namespace is required"),
         (POD | {"gpu_resource": ""}, {}, "claim their GPUs"),
         (POD | {"resources": {}, "capabilities": []}, {}, "request nothing but GPUs"),
         (POD | {"resources": {"a/b' in {}": 1}}, {}, "is not an extended resource"),

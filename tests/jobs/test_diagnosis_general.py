@@ -278,9 +278,9 @@ def memory(limits):
     [
         ({"memory": "64Gi"}, "", "ERR_PROGRAM", "smaller batch"),
         ({"memory": "64Gi"}, "OOMKilling", "ERR_PROGRAM", "shards"),  # the kernel reports any such kill this way
-        ({"memory": "64Gi"}, "SystemOOM", "ERR_INFRA", "who else runs there"),
-        ({"nvidia.com/gpu": "8"}, "", "ERR_INFRA", "who else runs there"),  # no memory limit to exceed
-        ({}, "", "ERR_INFRA", "who else runs there"),
+        ({"memory": "64Gi"}, "SystemOOM", "ERR_INFRA", "the other pods"),
+        ({"nvidia.com/gpu": "8"}, "", "ERR_INFRA", "the other pods"),  # no memory limit to exceed
+        ({}, "", "ERR_INFRA", "the other pods"),
     ],
 )
 def test_who_ran_out_of_memory_says_whose_failure_it_is(limits, kind, blame, advice):

@@ -104,7 +104,7 @@ def test_an_older_benchmarks_table_is_of_the_collective_that_its_columns_tell(
     text = averaged("\n".join(new if line == row else line for line in unnamed) + "\n")
     job = explained(capsys, tmp_path, sequential(maker.processes()).decode() + text)
     assert job["tables"][0]["collective"] == named
-    assert ("a collective that is not named" in job["sentence"]) == (named is None), job["sentence"]
+    assert ("an unknown collective" in job["sentence"]) == (named is None), job["sentence"]
 
 
 def test_network_cards_that_the_user_states_replace_what_others_had(tmp_path, capsys):

@@ -208,7 +208,7 @@ def test_an_attempt_that_failed_before_a_good_run_is_reported_as_one(judge):
         + row
         + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 238.85\n"
     )
-    assert (job["verdict"], job["sentence"].endswith("a later run in the same log came to its end.")) == ("no-go", True)
+    assert (job["verdict"], job["sentence"].endswith("a later run in the same log completed.")) == ("no-go", True)
 
 
 def test_a_failed_benchmark_inside_a_jsons_string_is_read(judge):

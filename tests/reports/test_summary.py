@@ -105,7 +105,7 @@ def test_of_several_nodes_the_slowest_is_reported():
         (Run(results=[check("a.b")], required=("c.d",)), "required but not judged: c.d"),
         (
             Run(results=[check("a.b")], asks_all=True, pool=("n",)),
-            "not every node was tried, and all were asked for (--nodes all)",
+            "not every node was tried, but all were requested (--nodes all)",
         ),
         (
             Run(results=[check("a.b")], trial={"nodes": 2, "pods": {"p-0": "a"}}),

@@ -196,7 +196,7 @@ def test_without_details_what_was_not_judged_is_counted(monkeypatch):
     ]
     said = printed(Run(results=results), monkeypatch)
     assert "Not judged, blocked by a.root: 2 checks (nccl 2)" in said
-    assert "Not asked for or not applicable: 1 check (storage) (-v: why)" in said
+    assert "Not requested or not applicable: 1 check (storage) (-v: why)" in said
     assert "states no rate" not in said
     assert "states no rate" in printed(Run(results=results), monkeypatch, detailed=True)
 

@@ -24,19 +24,19 @@ _INSTANCES = {
 """The libfabric plugin's output without a table's header: AWS, Amazon EC2 accelerated computing instances."""
 _GPUS = re.compile(r"(?:(?:(\d{1,5})x)?(\d{1,3})x)?([A-Za-z][\w .+-]{1,40})")
 MOST_RANKS = 4096
-"""From here on two digits cannot distinguish numbers of ranks."""
+"""From this number of ranks on, two digits cannot distinguish them."""
 _DEVICES = 2
-"""That one NIC shows at most: one for each port (NVIDIA ConnectX, user manuals)."""
+"""Maximum number of ports of one NIC (NVIDIA ConnectX, user manuals)."""
 _NICS = re.compile(r"(\d{1,3})x(\d{1,4}(?:\.\d+)?)")
 
 
 class UnknownHardwareError(Exception):
-    """A description of the hardware is not in the form that is read."""
+    """The description of the hardware has an invalid form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """The hardware known from outside the log: from options, a profile or a cluster. The log comes first."""
+    """The hardware known from outside the log: from options, a profile or a cluster. The log takes precedence."""
 
     gpu: str = ""
     gpus_per_node: int | None = None
@@ -50,7 +50,7 @@ NOTHING_SAID = Said()
 
 
 def of_other_kind(names: Iterable[str], patterns: tuple[str, ...]) -> list[str]:
-    """Return the models, as the driver names them, that are not a profile's; feature discovery writes dashes."""
+    """Return the GPU models (driver's names) that a profile does not have; feature discovery writes dashes."""
     dashed = [pattern.replace(" ", "-") for pattern in patterns]
     return sorted(n for n in names if dashed and not any(fnmatchcase(n.replace(" ", "-"), each) for each in dashed))
 
@@ -82,38 +82,38 @@ class Hardware:
     gpus_per_node: int | None = None
     nodes: int | None = None
     fabric: str = "unknown"
-    nics: int | None = None  # that a host offers
+    nics: int | None = None  # number of NICs per host
     wires_gbps: float | None = None
-    wires_said: bool = False  # by the caller, and not only by the NICs that NCCL saw
+    wires_said: bool = False  # from the caller, not only from the NICs that NCCL saw
     platforms: tuple[str, ...] = ()
-    collective: str = "all_reduce"  # '' for one that reduces nothing, and is not named
+    collective: str = "all_reduce"  # '' for an operation without reduction or name
     algorithm: str = "default"
-    forced: bool = False  # NCCL was not free to choose it
+    forced: bool = False  # whether the user forced NCCL's choice
 
     @property
     def asked(self) -> str:
-        """The requested algorithm, in the terms of published rows: a ring that it chose by itself is its own choice."""
+        """The requested algorithm, in the terms of published rows; a ring that NCCL chose is not a request."""
         return self.algorithm if self.forced else "default"
 
     def __str__(self) -> str:
-        gpu = self.gpu or "GPUs that nothing names"
+        gpu = self.gpu or "unknown GPUs"
         return f"{self.nodes} x {self.gpus_per_node} {gpu}" if self.nodes and self.gpus_per_node else gpu
 
 
 def models_of(job: JobDocument) -> list[str]:
-    """Return the models of a job's GPUs: of a benchmark's list, else of the instances that a plugin names."""
+    """Return the GPU models of a job: of a benchmark's list, else of the instances that a plugin names."""
     return list(job["gpus"]) or sorted({_INSTANCES[text] for text in job["platforms"] if text in _INSTANCES})
 
 
 def algorithm_of(table: Table) -> str:
-    """Return 'ring', or 'default' for NCCL's choice; of sends to peers it prints a ring, and chooses nothing."""
+    """Return 'ring', or 'default' for NCCL's choice; sends to peers print a ring but involve no choice."""
     if operation(table["collective"]) in ("sendrecv", "alltoall"):
         return "default"
     return "ring" if str(table["algorithm"] or "").lower() == "ring" else "default"
 
 
 def collective_of(table: Table) -> str:
-    """Return a table's collective: all_reduce where it does not say, and '' where it says that nothing was reduced."""
+    """Return a table's collective: all_reduce if it names none, '' if it shows that nothing was reduced."""
     reduced = all(row["redop"] != "none" for row in table["rows"])
     return operation(table["collective"]) or ("all_reduce" if reduced else "")
 
@@ -146,7 +146,7 @@ def hardware_of(job: JobDocument, table: Table, known: Said = NOTHING_SAID) -> H
 
 
 def _layout(job: JobDocument, table: Table, known: Said) -> tuple[int | None, int | None]:
-    """Return how many GPUs a host has, and how many hosts there are."""
+    """Return the number of GPUs of a host, and the number of hosts."""
     ranks, nodes, per_node = job["ranks"], job["nodes"], known.gpus_per_node
     if ranks and nodes and ranks % nodes == 0:
         return ranks // nodes, nodes
@@ -161,11 +161,11 @@ def _layout(job: JobDocument, table: Table, known: Said) -> tuple[int | None, in
 
 
 _HALF_DIGIT = 0.005
-"""nccl-tests prints bandwidths with two digits behind the point."""
+"""nccl-tests prints bandwidths with two decimals."""
 
 
 def _ranks(table: Table, per_node: int) -> int | None:
-    """Return the number of ranks by an all_reduce's numbers: busbw is 2(n-1)/n times algbw (doc/PERFORMANCE.md)."""
+    """Return the number of ranks from an all_reduce's numbers: busbw is 2(n-1)/n times algbw (doc/PERFORMANCE.md)."""
     least, most = 2.0, float(MOST_RANKS)
     for row in table["rows"] if operation(table["collective"]) in ("", "all_reduce") else ():
         for side in sides(row) if row["redop"] not in (None, "none") else ():

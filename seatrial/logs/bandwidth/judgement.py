@@ -1,7 +1,7 @@
 """A job's benchmark compared with its references: the fields of its tables, and the verdict without a profile.
 
-A low number alone is never no-go: no profile states the order. It is not go either (nccl.below-published).
-One case is no-go: eight data centre GPUs a host that are as slow as published results of such hosts over TCP.
+A low number alone is never no-go, since no profile states the order; it is not go either (nccl.below-published). One
+case is no-go: hosts with eight data centre GPUs that are as slow as published results of such hosts over TCP.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from .published import TCP, Published, family, is_card, published, rows_of, size
 from .reference import FAR, LOW, Floors, points_of, refer_table
 
 _NEAR_TCP = 2.5
-"""3.15 and 3.76 GB/s are published for IPoIB and TCP; a 100 Gb/s Ethernet port gives at most 12.5 GB/s to all of it."""
+"""3.15 and 3.76 GB/s are published for IPoIB and TCP; a 100 Gb/s Ethernet port carries at most 12.5 GB/s in all."""
 _FAR_BELOW = 0.05
-"""Share of the published bandwidth of the same hosts with RDMA: one rail of eight, or no GPUDirect, still gives
-more."""
+"""Share of the published bandwidth of the same hosts with RDMA: one rail of eight, or no GPUDirect, is still faster."""
 _AS_WIRE_LIMIT = ("all_reduce", "alltoall", "sendrecv")
-"""For the others wire_limit_gbps returns the limit of a Ring; any algorithm sends as much of them as of an
-all_reduce."""
+"""For the others wire_limit_gbps returns a Ring's limit; any algorithm sends as much as for an all_reduce."""
 _CHOOSES = (
     "NCCL_ALGO",
     "NCCL_PROTO",
@@ -35,14 +33,13 @@ _CHOOSES = (
     "NCCL_P2P_DISABLE",
     "NCCL_NET_GDR_LEVEL",
 )
-"""Settings that override NCCL's own choice (NCCL user guide, environment variables: each says that its default is
-best)."""
+"""Settings that override NCCL's own choice (NCCL user guide, environment variables: each recommends its default)."""
 
 
 def compare(job: JobDocument, known: Said = NOTHING_SAID, floors: Floors | None = None) -> None:
     """Add to each table its references and the traffic of the links; report impossible and low bandwidths.
 
-    ``floors`` returns a profile's floors for a table: its rows decide then, and nothing else makes it too slow.
+    ``floors`` returns a profile's floors for a table: then only these rows decide whether it is too slow.
     """
     if job["verdict"] == "go" and (off := _peers_off(job)):
         names = tuple(job["gpus"])
@@ -69,9 +66,10 @@ def compare(job: JobDocument, known: Said = NOTHING_SAID, floors: Floors | None 
 
 
 def judge(job: JobDocument, not_judged: str = "") -> None:
-    """Make a go inconclusive that is far from its references, or without judgement of a profile's demands.
+    """Make a go inconclusive if it is far below its references, or a profile's demands were not judged.
 
-    The first sentence says so; also that a speed was not judged, since there is no reference. Any no-go stays.
+    The first sentence then reports this, and also a speed that was not judged for lack of a reference. A no-go is
+    unchanged.
     """
     if job["verdict"] == "no-go":
         return
@@ -87,7 +85,7 @@ def judge(job: JobDocument, not_judged: str = "") -> None:
         also = f"not judged against the profile: {not_judged}" if not_judged else ""
         withhold(job, diagnosis, "; ".join(filter(None, (text, also))))
     elif job["verdict"] == "go":
-        # nothing of these GPUs, or the collective is unknown: equally slow others prove little
+        # nothing is published for these GPUs, or the collective is unknown: equally slow others prove little
         if shown and all(each["kind"] in ("none", "elsewhere") and not each["rows"] for each in shown):
             job["sentence"] = f"{job['sentence'].rstrip('.')}; {shown[0]['sentence']}."
         elif unnamed := next((t for t in job["tables"] if t["rows"] and not collective_of(t)), None):
@@ -103,7 +101,7 @@ def _ratio(nearest: Reference) -> float:
 
 def _is_low(job: JobDocument, table: Table) -> bool:
     nearest = table["nearest"]
-    carried = family(job["inter_node_transport"])  # that it was TCP says more than how slow that is
+    carried = family(job["inter_node_transport"])  # the transport TCP explains more than the slow rate
     return nearest["kind"] not in ("floor", "none") and _ratio(nearest) < LOW and carried != TCP
 
 
@@ -114,9 +112,9 @@ _PARTS = (
 
 
 def _below(job: JobDocument, table: Table) -> str:
-    """Return a table's distance below its reference, as text if it is large, and possible causes in the log."""
+    """Return a large distance of a table below its reference, as text, and possible causes in the log."""
     nearest = table["nearest"]
-    what = "this hardware gives" if nearest["kind"] == "published" else "such hardware is known to give"
+    what = "this hardware reaches" if nearest["kind"] == "published" else "such hardware is known to reach"
     part = round(1 / _ratio(nearest)) if _ratio(nearest) > 0.05 else 20
     named = dict(enumerate(_PARTS, 4)).get(part, "twentieth or less")
     much = f"a{'n' if named[0] == 'e' else ''} {named}"
@@ -126,11 +124,11 @@ def _below(job: JobDocument, table: Table) -> str:
     if _rails_unused(job, table):
         why.append("{} of {} NICs of a host carry data".format(*_rails(job, table)))
     sentence = nearest["sentence"].partition("; others: ")[0]  # the table's own line names the others, too
-    return f"{head}: {sentence}; {' and '.join(why) or 'nothing in the log says why'}"
+    return f"{head}: {sentence}; {' and '.join(why) or 'the log does not show why'}"
 
 
 def _settings(job: JobDocument, table: Table) -> list[str]:
-    """Return the settings of the job's environment that keep NCCL from choosing, or from using all NICs."""
+    """Return the job's settings that override NCCL's choice, or keep it from using all NICs."""
     names = [name for name in _CHOOSES if name in job["env"]]
     if "NCCL_IB_HCA" in job["env"] and _rails_unused(job, table):
         names.append("NCCL_IB_HCA")
@@ -138,14 +136,14 @@ def _settings(job: JobDocument, table: Table) -> list[str]:
 
 
 def _rails(job: JobDocument, table: Table) -> tuple[int, int]:
-    """Return how many NICs of a host carry data, and how many it offers or the published one has; 0 for not known."""
+    """Return how many NICs of a host carry data, and how many it or the published host has; 0 if unknown."""
     hosts = [host for host in job["rails"]["per_host"].values() if host["used"]]
     if job["nodes"] == 1 or not hosts:
         return 0, 0
     known = table["published"]
     rails = next((e.rails for e in published() if known and str(e) == known["topology"] and e.fabric != "efa"), None)
     offered = max(host["offered"] or 0 for host in hosts)
-    return min(host["used"] for host in hosts), max(offered, rails or 0)  # of EFA, a host groups its devices
+    return min(host["used"] for host in hosts), max(offered, rails or 0)  # an EFA host groups its devices
 
 
 def _rails_unused(job: JobDocument, table: Table) -> bool | None:
@@ -173,7 +171,7 @@ SIGNS: Mapping[str, Callable[[JobDocument, Table], bool | None]] = {
 
 # -- NICs and links ---------------------------------------------------------------------------------------------------
 def _peers_off(job: JobDocument) -> str:
-    """Report that the hosts' memory carries more channels between their GPUs than P2P."""
+    """Report hosts with more channels between GPUs through host memory than over P2P."""
     inside = job["intra_node"]
     if inside["shm"] <= inside["p2p"] or inside["mnnvl"] or inside["nvls"]:
         return ""
@@ -183,12 +181,12 @@ def _peers_off(job: JobDocument) -> str:
 
 
 def _shares_nothing(gpu: str) -> bool:
-    """Return whether no link leaves a GPU of this name: a card, or a part of a GPU (MIG user guide: no P2P)."""
+    """Return whether GPUs of this name have no external links: cards, or parts of a GPU (MIG user guide: no P2P)."""
     return is_card(gpu) or "MIG" in gpu.split()
 
 
 def _above_the_hardware(job: JobDocument, table: Table, hardware: Hardware) -> str | None:
-    """Describe a number above the limits of the job's NICs, as the log or the profile names them, or of its GPUs."""
+    """Describe a number above the limits of the job's NICs, from the log or the profile, or of its GPUs."""
     peak, nodes, per_node = table["peak_busbw_gbps"], hardware.nodes or 0, hardware.gpus_per_node or 0
     if peak is None or nodes * per_node < 2:
         return None
@@ -203,18 +201,18 @@ def _above_the_hardware(job: JobDocument, table: Table, hardware: Hardware) -> s
         )
         if peak > limit * TOLERANCE:
             return (
-                f"{peak:g} GB/s of bus bandwidth, and {limit:.4g} is all that {wires:g} GB/s of network a host allow:"
+                f"{peak:g} GB/s of bus bandwidth exceeds {limit:.4g}, the limit of {wires:g} GB/s of network per host:"
                 " the measured operation did not move the data, so check the results (-c 1)"
             )
     names = tuple(job["gpus"])
     links = links_gbps(names) if not any(map(is_card, names)) else None
     if links and peak > (limit := intra_node_limit_gbps(links, gpus=nodes * per_node)) * TOLERANCE:
-        return f"{peak:g} GB/s of bus bandwidth, and {limit:.4g} is all that the links of {names[0]} allow"
+        return f"{peak:g} GB/s of bus bandwidth exceeds {limit:.4g}, the limit of the links of {names[0]}"
     return None
 
 
 def _wire(job: JobDocument, table: Table, hardware: Hardware, known: Said) -> WireUse | None:
-    """Return the peak's share of a host's link rate; None inside one host."""
+    """Return the peak as a share of a host's link rate; None inside one host."""
     peak, limit = table["peak_busbw_gbps"], known.wires_gbps
     if peak is None or (job["nodes"] or 0) < 2 or table["collective"] not in ("all_reduce", None):
         return None
@@ -241,7 +239,7 @@ def _wire(job: JobDocument, table: Table, hardware: Hardware, known: Said) -> Wi
 
 
 def _least_per_gpu(job: JobDocument, hardware: Hardware, peak: float) -> float | None:
-    """Return the minimum rate of each GPU's share of the links at the peak, in Gb/s, whatever the algorithm was.
+    """Return the minimum rate of each GPU's share of the links at the peak, in Gb/s, for any algorithm.
 
     No algorithm without in-network reduction sends less between hosts (``physics.tree_limit_gbps``).
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 GIB = 1 << 30
 TOLERANCE = 1.02
-"""Timers of different ranks and a rail's rounded rate may put an honest number a little above the limit."""
+"""Skewed timers of ranks and a rail's rounded rate may put a correct number slightly above the limit."""
 
 
 LINKS_GBPS = {
@@ -26,15 +26,15 @@ LINKS_GBPS = {
     "MI350X": 537.6,
     "MI355X": 537.6,
 }
-"""The maximum that one GPU sends to the others of its node, in GB/s one way, by a word of its product's name.
+"""The maximum rate from one GPU to the others of its node, in GB/s one way, by a word of the product name.
 
-NVIDIA's data sheets give both directions together (NVLink 2: 300, 3: 600, 4: 900, 5: 1,800; A800 and
-H800: 400); AMD's of MI300X and MI325X 7 links of 128, of MI350X and MI355X 7 of 153.6.
+NVIDIA's data sheets give the sum of both directions (NVLink 2: 300, 3: 600, 4: 900, 5: 1,800; A800 and H800: 400);
+AMD's of MI300X and MI325X 7 links of 128, of MI350X and MI355X 7 of 153.6.
 """
 
 
 def links_gbps(products: tuple[str, ...]) -> float | None:
-    """Return the rate of a GPU's links to its neighbours; None where the product is unknown, or several differ."""
+    """Return the rate of a GPU's links to its neighbours; None if the product is unknown, or several differ."""
     rates = {rate for product in products for name, rate in LINKS_GBPS.items() if name in product.upper()}
     return rates.pop() if len(rates) == 1 else None
 
@@ -42,7 +42,7 @@ def links_gbps(products: tuple[str, ...]) -> float | None:
 def intra_node_limit_gbps(links: float, *, gpus: int) -> float:
     """Return the upper limit of a collective in one node.
 
-    Switches that add up (NVLS) halve the data that a GPU has to send.
+    In-switch reduction (NVLS) halves the data that a GPU has to send.
 
     Each GPU then sends its data once, and bus bandwidth counts ``2 * (gpus - 1) / gpus`` of it.
     """
@@ -50,7 +50,7 @@ def intra_node_limit_gbps(links: float, *, gpus: int) -> float:
 
 
 def ring_limit_gbps(node_gbps: float) -> float:
-    """Return the bus bandwidth a Ring over several nodes cannot exceed: the node's NICs carry all of it."""
+    """Return the highest bus bandwidth of a Ring over several nodes: the node's NICs carry all of it."""
     return node_gbps
 
 
@@ -72,13 +72,13 @@ def limit_gbps(algorithm: str, node_gbps: float, *, nodes: int, gpus_per_node: i
 
 
 def wire_limit_gbps(collective: str, algorithm: str, node_gbps: float, *, nodes: int, gpus_per_node: int) -> float:
-    """Return the bus bandwidth of any collective that the NICs of ``nodes`` nodes allow at most.
+    """Return the highest bus bandwidth of any collective over the NICs of ``nodes`` nodes.
 
     Bus bandwidth as nccl-tests' doc/PERFORMANCE.md defines it. On a ring every edge carries it, so all_gather,
-    reduce_scatter, broadcast and reduce are limited as all_reduce is. In an all_to_all each rank sends an equal part to
+    reduce_scatter, broadcast and reduce have the limit of all_reduce. In an all_to_all each rank sends an equal part to
     every other: with R ranks, G of them on each of N nodes, a node sends ``G * (N - 1) / N`` of the algorithm
     bandwidth, and bus bandwidth is ``(R - 1) / R`` of that. In sendrecv one GPU of a node sends to the next node; it
-    may use every NIC through its neighbours (PXN), and not more.
+    may use every NIC through its neighbours (PXN), but no more.
     """
     if collective in ("all_to_all", "alltoall"):
         ranks = nodes * gpus_per_node

@@ -33,25 +33,26 @@ _FAMILY = {
     "ucx": "unknown",
     "other": "unknown",
 }
-"""Transports as the analyzer names them, where rows carry another name: gIB is Google's RoCE; libfabric's verbs and UCX
-run over InfiniBand as over RoCE."""
+"""Transports whose name in the rows differs from the analyzer's: gIB is Google's RoCE; libfabric's verbs and UCX run
+over InfiniBand as over RoCE."""
 _CARDS = re.compile(r"\bPCIe\b|\bNVL\b", re.IGNORECASE)
 """The same chip on a card, without NVSwitch: another machine."""
 _SIZE = re.compile(r"(\d+)([KMG]?)")
 _BETWEEN_HOSTS = ((64 << 20, 0.25), (128 << 20, 0.5), (512 << 20, 0.8), (GIB, 0.8), (8 * GIB, 1.0))
 _INSIDE = ((64 << 20, 0.4), (128 << 20, 0.65), (512 << 20, 0.9), (GIB, 0.95), (8 * GIB, 1.0))
 """The least share of its 8 GiB row that a published curve shows at a size, for rows that have no smaller one. Between
-hosts 0.52 at 128 MiB (B200, four hosts), 0.82 at 512 MiB (H100, EFA), 0.82 at 1 GiB (GB200, 18 hosts); inside one 0.91
-at 512 MiB, 0.97 at 1 GiB (H100, NVIDIA/dgxc-benchmarking). What is below is an estimate: no curve is published."""
+hosts 0.52 at 128 MiB (B200, four hosts), 0.82 at 512 MiB (H100, EFA), 0.82 at 1 GiB (GB200, 18 hosts); inside one
+0.91 at 512 MiB, 0.97 at 1 GiB (H100, NVIDIA/dgxc-benchmarking). Smaller sizes are estimates, since no curve is
+published."""
 
 
 def family(transport: str) -> str:
-    """Return the fabric of a transport in the words of the rows."""
+    """Return a transport's fabric in the words of the rows."""
     return _FAMILY.get(transport, transport)
 
 
 def operation(collective: str | None) -> str:
-    """Return a collective by the name of the rows: torch's bench and nccl-tests write one of them differently."""
+    """Return a collective by its name in the rows: torch's bench and nccl-tests spell one of them differently."""
     name = (collective or "").lower().replace("-", "_")
     return "alltoall" if name == "all_to_all" else name
 
@@ -62,7 +63,7 @@ def is_card(gpu: str) -> bool:
 
 
 def size_text(size: float) -> str:
-    """Return a size as nccl-tests writes it on its command line, in the largest unit that it fills: 8G, 1.5M."""
+    """Return a size as nccl-tests writes it on its command line, in the largest possible unit: 8G, 1.5M."""
     for unit, power in (("G", 3), ("M", 2), ("K", 1)):
         if size >= 1024**power:
             return f"{size / 1024**power:.4g}{unit}"
@@ -71,7 +72,7 @@ def size_text(size: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """One published measurement; ``memory`` and ``platform``, where a source names them, distinguish machines."""
+    """One published measurement; ``memory`` and ``platform``, if a source names them, distinguish machines."""
 
     gpu: str
     nodes: int
@@ -115,7 +116,7 @@ class Published:
         return re.search(r"\b" + r"[\s_-]+".join(map(re.escape, words)) + r"\b", gpu, re.IGNORECASE) is not None
 
     def at(self, size: float) -> float:
-        """Return the bus bandwidth of a size, in GB/s: as published, between two sizes, or below by a usual curve."""
+        """Return the bus bandwidth of a size, in GB/s: as published, interpolated, or below by a usual curve."""
         sizes = sorted(self.by_size)
         index = bisect_left(sizes, size)
         if index == len(sizes):
@@ -136,7 +137,7 @@ def usual(size: float, *, inside: bool) -> float:
 
 
 def _between(size: float, *ends: tuple[float, float]) -> float:
-    """Return the value at a size between two, on a scale of powers of two."""
+    """Return the interpolated value at a size, on a scale of powers of two."""
     (low, least), (high, most) = ends[0], ends[-1]
     return most if low == high else least + (most - least) * math.log(size / low) / math.log(high / low)
 

@@ -1,10 +1,11 @@
-"""The one judgement of a measured bus bandwidth: hardware and rows in, the nearest reference out.
+"""The only judgement of a measured bus bandwidth: hardware and rows in, the nearest reference out.
 
-In this order: a floor of the profile; what was published for the same GPUs, fabric, collective and about as many hosts;
-the same GPUs in another layout, said as such; what NICs or NVLink carry; nothing. Units are GB/s (1e9 bytes a second).
+The references in order: a floor of the profile; a published result of the same GPUs, fabric, collective and about as
+many hosts; the same GPUs in another layout, marked as such; the rate of NICs or NVLink; none. Units are GB/s (1e9 bytes
+a second).
 
-A row is compared with the published value at its own size. Where several rows are as near, the highest counts: the
-same hardware reached it. Of several fabrics, where the log's is not known or has no row, the lowest counts.
+A row is compared with the published value at its own size. Of several equally near rows the highest counts, since the
+same hardware reached it. If the log's fabric is unknown or has no row, the fabric with the lowest value counts.
 """
 
 from __future__ import annotations
@@ -20,29 +21,30 @@ from .physics import GIB, intra_node_limit_gbps, limit_gbps, links_gbps, wire_li
 from .published import FABRICS, TCP, Published, is_card, published, rows_of, size_text, usual
 
 LOW, FAR = 0.7, 0.25
-"""Of the nearest reference. Runs of one kind of hardware are published up to 29 % apart (H100 over InfiniBand: 467 GB/s
-on two hosts, 330.9 on four); a cluster that others call healthy gives more than a quarter with two of eight rails."""
+"""The smallest accepted share of the nearest reference. Published runs of one kind of hardware differ by up to 29 %
+(H100 over InfiniBand: 467 GB/s on two hosts, 330.9 on four); a healthy cluster with two of eight rails reaches more
+than a quarter."""
 SMALLEST = 64 << 20
-"""Bytes. Below it latency decides: the smallest row that is published is of 128 MiB."""
+"""Bytes. Below it latency decides: the smallest published row is 128 MiB."""
 _OF_NICS = 0.81
-"""Of what the NICs of a host carry: the least that is published (all_gather over RoCE 8 x 400 Gb/s, Google Cloud
+"""Share of the rate of a host's NICs: the lowest published one (all_gather over RoCE 8 x 400 Gb/s, Google Cloud
 documentation of A3 Ultra); InfiniBand reaches 0.97 (coreweave/nccl-tests)."""
 _OF_LINKS = 0.69
 """Share of the link bandwidth of a GPU: 310 of 448 GB/s (MI300X, ROCm blogs); Ring on H200 reaches 0.82 (stas00)."""
 _OTHER_COLLECTIVE = 0.68
-"""all_gather is published with 325.7 GB/s where all_reduce has 481 (H200, 8 x 400 Gb/s): the least of such pairs."""
+"""all_gather is published with 325.7 GB/s and all_reduce with 481 (H200, 8 x 400 Gb/s): the lowest of such pairs."""
 _RING_INSIDE = 0.76
-"""Ring inside a host of H200: 367 GB/s where NVLink SHARP gives 482 (stas00)."""
+"""Ring inside a host of H200: 367 GB/s; NVLink SHARP: 482 (stas00)."""
 _MORE_HOSTS = 0.83
-"""386.6 GB/s on eight hosts where two give 467 (H100 over InfiniBand): a tree over two hosts exceeds the links."""
+"""386.6 GB/s on eight hosts, 467 on two (H100 over InfiniBand): a tree over two hosts exceeds the links."""
 _RING = 0.9
 """Share of the links that a ring over more than two hosts reaches: 0.97 (InfiniBand) to 0.81 (RoCE)."""
 _DOMAIN = 72
-"""GPUs that NVLink joins (NVIDIA GB200 NVL72, GB300 NVL72)."""
+"""GPUs in one NVLink domain (NVIDIA GB200 NVL72, GB300 NVL72)."""
 _ACROSS_DOMAINS = 0.46
-"""381 GB/s over 20 racks where one has 835 (GB200, coreweave/nccl-tests)."""
+"""381 GB/s over 20 racks, 835 in one (GB200, coreweave/nccl-tests)."""
 _PART_OF_A_BOARD = 1 / 3
-"""A board of four GPUs without switch joins each two by a third of their links (HGX A100 and H100 4-GPU)."""
+"""A board of four GPUs without a switch joins each two by a third of their links (HGX A100 and H100 4-GPU)."""
 _RINGED = frozenset(("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"))
 """On a ring every edge carries their bus bandwidth (nccl-tests, doc/PERFORMANCE.md), so that one represents another."""
 _SAME_RATE = 0.1
@@ -58,20 +60,20 @@ class _Near:
 
     entry: Published
     size: int
-    value: float  # measured, at that size
+    value: float  # the measured value at that size
     expected: float
     distance: tuple[float, ...]
 
     @property
     def same(self) -> bool:
-        """Whether hardware, collective and about the number of hosts are the log's."""
+        """Whether hardware, collective and the approximate number of hosts are the log's."""
         return not any(self.distance[:4]) and self.distance[4] <= 1
 
 
 def refer(hardware: Hardware, points: Mapping[int, float], floors: Sequence[FloorRow] = ()) -> Reference:
     """Return the references of a benchmark's rows.
 
-    ``points`` are bus bandwidths by size, ``floors`` those of a profile that met a row.
+    ``points`` are bus bandwidths by size, ``floors`` those of a profile that apply to a row.
     """
     large = {size: value for size, value in points.items() if size >= SMALLEST and math.isfinite(value)}
     near = _nearest(hardware, large) if large else []
@@ -97,7 +99,7 @@ def refer_table(job: JobDocument, table: Table, known: Said = NOTHING_SAID, floo
 
 
 def points_of(table: Table) -> dict[int, float]:
-    """Return the bus bandwidth by size; of a row's sides the better one, as published tables show one of them."""
+    """Return the bus bandwidth by size: the better side of a row, since published tables show only one."""
     points: dict[int, float] = {}
     for row in table["rows"]:
         if values := bandwidths(row):
@@ -194,7 +196,7 @@ def _by_older(hardware: Hardware, large: Mapping[int, float]) -> _Made | None:
 
 # -- published rows ----------------------------------------------------------------------------------------------------
 def _nearest(hardware: Hardware, large: Mapping[int, float]) -> list[_Near]:
-    """Return the nearest row of each fabric, that first which decides."""
+    """Return the nearest row of each fabric, the deciding one first."""
     if not (hardware.gpu and hardware.nodes and hardware.gpus_per_node):
         return []
     by_fabric: dict[str, _Near] = {}
@@ -207,7 +209,7 @@ def _nearest(hardware: Hardware, large: Mapping[int, float]) -> list[_Near]:
         if best is None or (made.distance, -made.expected) < (best.distance, -best.expected):
             by_fabric[entry.fabric] = made
     if hardware.fabric != "mnnvl" and (hardware.fabric != "unknown" or len(by_fabric) > 1):
-        by_fabric.pop("mnnvl", None)  # no network
+        by_fabric.pop("mnnvl", None)  # one host has no network
     own = by_fabric.pop(hardware.fabric, None)
     by_distance = sorted(by_fabric.values(), key=lambda each: (*each.distance[:3], each.distance[4] > 1, each.expected))
     return ([own] if own else []) + by_distance
@@ -228,9 +230,9 @@ def _near(hardware: Hardware, entry: Published, large: Mapping[int, float]) -> _
 
 
 def _telling(ratios: Mapping[int, float]) -> int:
-    """Return the largest size; or the worst of the large ones, if no known curve rises so late.
+    """Return the largest size; or the worst of the large ones, if no known curve still rises there.
 
-    One row is not a level.
+    A single row is not a level.
     """
     size = max(ratios)
     worst = min((each for each in ratios if each >= GIB), key=ratios.__getitem__, default=size)
@@ -247,7 +249,7 @@ def _distance(hardware: Hardware, entry: Published) -> tuple[float, ...]:
         not unknown and entry.fabric != hardware.fabric,
         entry.gpus_per_node != hardware.gpus_per_node,
         entry.algorithm != hardware.asked,
-        # two hosts are a case of their own, and so is one NVLink domain
+        # two hosts are a separate case, and so is one NVLink domain
         1 + apart if _leaves_its_domain(hardware, entry) or (apart and few <= 2) else apart,
         bool(hardware.nics and entry.rails) and entry.rails != hardware.nics,
         bool(entry.platform) and bool(hardware.platforms) and entry.platform not in hardware.platforms,
@@ -256,13 +258,13 @@ def _distance(hardware: Hardware, entry: Published) -> tuple[float, ...]:
 
 
 def _leaves_its_domain(hardware: Hardware, entry: Published) -> bool:
-    """Return whether of the log and the row one is inside an NVLink domain, and the other spans several."""
+    """Return whether exactly one of the log and the row is inside an NVLink domain, and the other spans several."""
     gpus = (hardware.nodes or 1) * (hardware.gpus_per_node or 1), entry.nodes * entry.gpus_per_node
     return entry.fabric == hardware.fabric == "mnnvl" and min(gpus) <= _DOMAIN < max(gpus)
 
 
 def _is_no_guide(hardware: Hardware, entry: Published) -> bool:
-    """Exclude an alltoall over NVLink domains: it has a fourteenth of the bandwidth of one domain (GB300)."""
+    """Return whether to exclude an alltoall over NVLink domains: a fourteenth of one domain's bandwidth (GB300)."""
     across = entry.fabric == "mnnvl" and (hardware.nodes or 1) * (hardware.gpus_per_node or 1) > _DOMAIN
     kinds = {entry.collective, hardware.collective}
     return "alltoall" in kinds and (_leaves_its_domain(hardware, entry) or (across and len(kinds) > 1))
@@ -294,7 +296,7 @@ def _expected(hardware: Hardware, entry: Published, size: int) -> float:
     if entry.collective == collective:
         return value
     if entry.nodes == 2 and entry.collective == "all_reduce" and collective in _RINGED and entry.fabric != "mnnvl":
-        return min(value, _OF_NICS * entry.node_gbps) if entry.node_gbps else value / 2  # no tree serves the others
+        return min(value, _OF_NICS * entry.node_gbps) if entry.node_gbps else value / 2  # the others have no tree
     return value * _OTHER_COLLECTIVE
 
 
@@ -306,7 +308,7 @@ def _limit(collective: str, algorithm: str, node: float, nodes: int, per_node: i
 
 
 def _shown(near: Sequence[_Near]) -> list[_Near]:
-    """Return the row that decides, and of those of other fabrics that differ in no more those with least and most."""
+    """Return the deciding row, and the lowest and highest rows of other fabrics that are equally near."""
     first = next(iter(near), None)
     by_distance = [each for each in near[1:] if first and each.distance[:3:2] == first.distance[:3:2]]
     ends = sorted(by_distance, key=lambda each: each.entry.at(each.size))
@@ -365,13 +367,13 @@ def _published(row: PublishedRow, of: str) -> str:
 
 
 def _named(hardware: Hardware) -> str:
-    over = FABRICS.get(hardware.fabric, "a fabric that nothing names")
+    over = FABRICS.get(hardware.fabric, "an unknown fabric")
     ring = " by Ring" if hardware.asked == "ring" else ""
-    return f"{hardware}, {over}, {hardware.collective or 'a collective that is not named'}{ring}"
+    return f"{hardware}, {over}, {hardware.collective or 'an unknown collective'}{ring}"
 
 
 def share(ratio: float) -> str:
-    """Return a ratio in percent; the smallest and the largest in words."""
+    """Return a ratio in percent; very small and very large ones in words."""
     return "less than 1%" if ratio < 0.01 else f"{ratio:.0%}" if ratio <= _MOST_SHARE else f"over {_MOST_SHARE:.0%}"
 
 
@@ -389,7 +391,7 @@ def _unknown(text: str) -> Reference:
 
 
 def _missing(hardware: Hardware) -> str:
-    """Explain why there is no reference, and how to provide one."""
+    """Explain why no reference exists, and how to provide one."""
     if hardware.several_gpus:
         return "the GPUs are of several models, without a known reference: the speed was not judged"
     lacking = []

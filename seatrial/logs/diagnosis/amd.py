@@ -26,7 +26,7 @@ PHRASES = {
     "lsmod | grep peermem; cat /sys/module/nvidia_peermem/version": _SHOW_PEER_MEMORY,
     "modinfo nvidia | grep -E '^(version|license)'": "modinfo amdgpu | grep ^version",
 }
-"""AMD's word for each of the catalogue's. ROCm/rccl, transport/net_ib (paths of peer memory; NCCL_DMABUF_ENABLE)."""
+"""AMD's word for each word of the catalogue. ROCm/rccl, transport/net_ib (paths of peer memory; NCCL_DMABUF_ENABLE)."""
 _COMMANDS = (
     (r"lsmod \| grep (?:-E '[^']*peermem[^']*'|\S*peermem)", _SHOW_PEER_MEMORY),
     (r"cat /sys/module/nvidia_peermem/version", "modinfo amdgpu | grep ^version"),
@@ -54,8 +54,8 @@ _COMMANDS = (
     (r"nvidia-smi -q \| grep -i -E 'xid\|ecc'", "amd-smi metric --ecc"),
     (r"nvidia-smi(?! -[qc])", "amd-smi"),
 )
-"""rocm.docs.amd.com/projects/amdsmi, the command line. What only NVIDIA's GPUs have (MIG, the fabric's state) has no
-counterpart, and is left."""
+"""rocm.docs.amd.com/projects/amdsmi, the command line. Features of NVIDIA's GPUs only (MIG, the fabric's state) have no
+counterpart, and are unchanged."""
 
 
 def report_amd(job: JobDocument) -> None:

@@ -1,7 +1,7 @@
-"""The specific cause in a failing line: addresses of a failed connection, an errno, the size of a segment.
+"""The specific cause in a line of a failure: addresses of a failed connection, an errno, the size of a segment.
 
-Given the fault that a line shows, and the line, return the fault that explains it and the cause in words; what a
-line shows by its words alone is in variants.py.
+Given a line and its fault, the functions return the fault that explains it and the cause in words. Causes that the
+words of a line show by themselves are in variants.py.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from .judge import Judgement
 
 _ADDRESS = r"([0-9a-fA-F]{0,4}[:.][0-9a-fA-F:.]{2,44})"
-# 'localGid A remoteGids B hca mlx5_1' (ncclIbTest, 2.19 and later), 'local GID A, remote GID B' (ncclIbRtrQp); both of
-# Ethernet only: net_ib prints no GID of InfiniBand, where subnets are all fe80::/64.
+# 'localGid A remoteGids B hca mlx5_1' (ncclIbTest, 2.19 and later), 'local GID A, remote GID B' (ncclIbRtrQp); both for
+# Ethernet only: net_ib prints no GID of InfiniBand, whose subnets are all fe80::/64.
 _GIDS = re.compile(r"(?i)local ?GID:? *" + _ADDRESS + r",? +remote ?GIDs? *" + _ADDRESS + r"(?:.{0,20}?hca (\S+))?")
 _PEER = re.compile(r"(?:[Cc]onnect(?:ing)? to (?:peer )?|dest_addr=)" + _ADDRESS)
 _GLOO = re.compile(r"(?i)gloo|SO_ERROR")
@@ -30,7 +30,7 @@ _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|1
 _SYSTEM_SAYS = re.compile(r"onnect (?:to \S{1,80} )?(?:failed ?:|returned) ?([A-Z][A-Za-z ]{3,60}[a-z])")
 _LOOPBACK = re.compile(r"connect \[?(?:127\.\d+\.\d+\.\d+|::1)\]?:")  # the peer that Gloo could not connect to
 _PORT = re.compile(r"^(\d+(?:\.\d+){3}):\d+$")
-# Addresses of Docker's own bridge (docker0, those of compose: its default pools): many a host has the same.
+# Addresses of Docker's own bridge (docker0, those of compose: its default pools), which many hosts share.
 _OWN_BRIDGES = {ipaddress.ip_address("172.%d.0.1" % second) for second in range(17, 32)}
 _DOCKER = ipaddress.ip_network("172.17.0.0/24")  # the first address of Docker's default bridge
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
@@ -49,7 +49,7 @@ _NO_WAY = (
     "NVSHMEM's NICs found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
     "entry or NIC, or NICs of the two ends are in different subnets"
 )
-_BY_ANOTHER = {  # explained by another line, mostly of a library below: its event, the fault and the cause
+_BY_ANOTHER = {  # event of another line that explains it, mostly of a lower library: its fault and the cause
     "nccl.nvshmem": (
         ("symptom nccl.gdr-no-module", "nccl.gdr-no-module", _NO_PEERMEM),
         ("unheaded nccl.ib-unreachable", None, _NO_WAY),
@@ -92,7 +92,7 @@ def _by_words(judgement: Judgement, fault: str, note: Note) -> Detail:
 
 
 def _of_job(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None] | None:  # noqa: PLR0911 -- one return per form
-    """Return (why, cause) by the line's addresses and by the job's other lines; None if they do not show it."""
+    """Return (why, cause) from the line's addresses and the job's other lines; None if they do not show it."""
     if fault in _EMPTY and _EMPTY_GID.search(note.text):
         return "nccl.gid-empty", None
     if fault.startswith("nccl.ib-") and fault in having("scope", "hosts"):
@@ -116,7 +116,7 @@ def _of_job(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, s
 
 
 def _of_rest(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:
-    """Return (why, cause) of a line that has no variant's words."""
+    """Return (why, cause) of a line that matches no variant."""
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
         return "nccl.shm-name", None
     if (fault == "nccl.rendezvous" or fault in having("stage", "connect")) and (
@@ -136,7 +136,7 @@ _CONTAINER = re.compile(r"pyxis: |create failed|(?:shim|containerd) task|enroot|
 
 
 def _below(judgement: Judgement, note: Note) -> Detail | None:
-    """Return the message of a runtime's hook or mount, if a launcher reports only that a container did not start."""
+    """Return the message of a runtime's hook or mount, if a launcher only reports that a container did not start."""
     if _CONTAINER.search(note.text) is None:
         return None
     for hook in ("nccl.no-gpu", "nccl.driver-state"):
@@ -253,13 +253,13 @@ def _of_cuda(judgement: Judgement, fault: str, note: Note) -> str | None:
 
 
 def _cuda_said(judgement: Judgement, note: Note) -> str:
-    """Return CUDA's error of a failed call: after NCCL's error it is in the last error."""
+    """Return CUDA's error of a failed call; after NCCL's error it is in the last error."""
     last = judgement.event("last-error cuda")
     return last.text if last is not None and _NAMES_NOTHING.search(note.text) else note.text
 
 
 def _importers(judgement: Judgement, fault: str) -> str | None:
-    """Say on which hosts of several the import of a peer's memory failed."""
+    """Name the hosts, if not all, on which the import of a peer's memory failed."""
     failed = {judgement.job.node_of[proc] for proc in judgement.job.noted.get(fault, ())} - {""}
     every = set(judgement.job.node_of.values()) - {""}
     if not failed or failed == every:
@@ -269,7 +269,7 @@ def _importers(judgement: Judgement, fault: str) -> str | None:
 
 
 def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | None]:
-    """Compare the two ends of a failed connection; a line that was wrapped holds them in its second half."""
+    """Compare the two ends of a failed connection; the second half of a wrapped line has them."""
     match = _GIDS.search(text)
     if match is None and other is not None and other.source == note.source and 0 <= other.line - note.line <= 2:
         match = _GIDS.search(other.text)
@@ -297,7 +297,7 @@ _DGID = re.compile(r" sgix (\d{1,3}) dgid (fe80:\S{2,40})")
 
 
 def _ucx_gid(note: Note, other: Note | None) -> tuple[str | None, str | None]:
-    """Report that a path of UCX's over RoCE led to a link-local GID, which UCX prints on the line behind the error."""
+    """Report that a UCX path over RoCE led to a link-local GID, which UCX prints on the line after the error."""
     match = _DGID.search(other.text) if other is not None and "/RoCE" in note.text else None
     if match is None:
         return None, None

@@ -1,4 +1,4 @@
-"""One diagnosis out of a closed list, and one sentence for a person."""
+"""The diagnosis from a closed list, and the sentence for the reader."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _UNSURE_OF = (
 
 
 def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR0911 -- one return per form
-    """Return the one diagnosis of a job, out of DIAGNOSES."""
+    """Return the one diagnosis of a job, one of DIAGNOSES."""
     view = judgement.view
     for fault, diagnosis in _DIAGNOSIS_OF:
         if judgement.has(fault):
@@ -76,7 +76,7 @@ def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR091
 
 
 def call_slow(document: JobDocument, table: Table, cause: str) -> None:
-    """Add to a finished document that a table's bandwidth is too low, as a comparison from outside found.
+    """Add to a finished document that an external comparison found a table's bandwidth too low.
 
     A fault that the transport explains keeps its diagnosis.
     """
@@ -90,7 +90,7 @@ def call_slow(document: JobDocument, table: Table, cause: str) -> None:
 
 
 def call_odd(document: JobDocument, cause: str) -> None:
-    """Add to a finished document that a benchmark's numbers cannot be true, as a comparison from outside found."""
+    """Add to a finished document that an external comparison found a benchmark's numbers impossible."""
     _add(document, "nccl.odd-numbers", "the benchmark", cause)
     if document["verdict"] == "go":
         why = "the benchmark's numbers prove nothing: %s" % cause
@@ -105,7 +105,7 @@ def call_peers_off(document: JobDocument, cause: str) -> None:
 
 
 def call_below(document: JobDocument, table: Table, cause: str, signs: Mapping[str, bool | None]) -> None:
-    """Add to a finished document that a table is below its references; the verdict is the caller's to withhold."""
+    """Add to a finished document that a table is below its references; the caller decides about the verdict."""
     _add(document, "nccl.below-published", table["collective"] or "the benchmark", cause, signs)
 
 
@@ -120,7 +120,7 @@ def _add(
 
 
 def withhold(document: JobDocument, diagnosis: str, why: str) -> None:
-    """Make a go inconclusive, with a diagnosis out of DIAGNOSES, and say why; any other verdict stays."""
+    """Make a go inconclusive, with one of DIAGNOSES and the reason; any other verdict is unchanged."""
     if document["verdict"] != "go":
         return
     hosts, carried = document["nodes"] or 0, document["inter_node_transport"]
@@ -142,7 +142,7 @@ def _size_text(document: JobDocument, judgement: Judgement | None = None) -> str
 
 
 def sentence_of(document: JobDocument, judgement: Judgement) -> str:
-    """Say the whole result in one sentence."""
+    """Return the whole result in one sentence."""
     size = _size_text(document, judgement)
     if not document["nccl_lines"] and not judgement.tables and (diagnosed := diagnosis_said(judgement)):
         size = diagnosed
@@ -176,7 +176,7 @@ def _fault_sentence(size: str, worst: FoundFault, judgement: Judgement) -> str:
 def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
     document: JobDocument, judgement: Judgement, size: str, network: str, gdr: str
 ) -> str:
-    """Return how far the log goes; nothing where it shows no more than its size."""
+    """Describe what the log covers; empty if only the job size is known."""
     said = document["diagnosis"]
     if said == "single-rank":
         return "One rank: nothing was sent, so this log proves nothing about the network."
@@ -218,7 +218,7 @@ def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
 
 
 def _cause_of(judgement: Judgement, name: str) -> str:
-    """Return the cause of a fault that was reported; '' where it was not."""
+    """Return the cause of a reported fault; '' if it was not reported."""
     return next((fault["cause"] for fault in judgement.faults if fault["fault"] == name), "")
 
 
@@ -238,13 +238,13 @@ _SIGNS = (
     "nccl.ib-no-device",
     "nccl.not-all-came",
 )
-_SAID_ALWAYS = ("nccl.libibverbs-missing", "nccl.gdr-no-module", "nccl.ib-no-device")  # also where there is no such NIC
+_SAID_ALWAYS = ("nccl.libibverbs-missing", "nccl.gdr-no-module", "nccl.ib-no-device")  # also without such a NIC
 
 
 def signs_shown(judgement: Judgement) -> list[str]:
     """Return obstacles between the job's processes and their peers or fabric, even without consequences."""
     came_up = any(judgement.job.completed.values())
-    connect = sorted(having("stage", "connect"))  # a rank tries again (misc/socket.cc: "retrying (3/34)")
+    connect = sorted(having("stage", "connect"))  # a rank retries (misc/socket.cc: "retrying (3/34)")
     tried = [] if came_up else [name for name in connect if "info:" + name in judgement.job.noted]
     if not came_up and judgement.view.nodes != 1 and link_local_interfaces(judgement):
         tried.append("nccl.bootstrap-link-local")
@@ -255,9 +255,9 @@ def signs_shown(judgement: Judgement) -> list[str]:
 
 
 def further_signs(judgement: Judgement) -> list[str]:
-    """Return faults around a job that ended without a known cause, on more than one host.
+    """Return faults around a job on more than one host that ended without a known cause.
 
-    Where a CUDA call failed, the network is not the cause.
+    If a CUDA call failed, the network is not the cause.
     """
     if judgement.view.nodes == 1 or ended_in_cuda(judgement):
         return []

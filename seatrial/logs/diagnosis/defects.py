@@ -1,8 +1,8 @@
-"""Defects of NCCL's versions that explain a fault: where the log names a version that has one, it is a likely cause.
+"""Defects of NCCL versions that explain a fault: a likely cause if the log names an affected version.
 
-They are in the fault's entry (seatrial.faults.catalogue.Defect). Those that cost bandwidth show in no line and are
-here: version, GPU, hosts and collective name them, and a table that is no faster than they leave it. Sources: NCCL's
-release notes, and the issue that is named.
+They are in the fault's entry (seatrial.faults.catalogue.Defect). Defects that cost bandwidth show in no line and are
+here: version, GPU, hosts and collective identify them, and a table that is no faster than they allow. Sources: NCCL's
+release notes, and the named issue.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class SlowDefect(NamedTuple):
 
     collectives: str
     gpus: str
-    hosts: int  # at least
+    hosts: int  # minimum number of hosts
     since: Version
-    before: Version  # repaired in this one; () where none is known to be
+    before: Version  # the version with the fix; () if none is known
     cause: str
     confirm: str
-    at_most: float = float("inf")  # GB/s of bus bandwidth that it leaves: a faster table does not have it
-    algorithms: str = ""  # that have it; one that no line shows may be one of them
-    setting: str = "$."  # NAME=value that keeps NCCL from it
+    at_most: float = float("inf")  # highest bus bandwidth with the defect, GB/s: a faster table is not affected
+    algorithms: str = ""  # affected algorithms; an algorithm that no line shows may be affected
+    setting: str = "$."  # NAME=value that avoids it
 
 
 SLOW_VERSION = "nccl.slow-version"
@@ -61,7 +61,7 @@ SLOW_DEFECTS = (
         "builds rings ten times slower on AMD hosts with GPUs joined in pairs by NVLink (NVIDIA/nccl#770; "
         "repaired in 2.16.5)",
         "run once with NCCL 2.15.5, or with 2.16.5 or later",
-        at_most=3.0,  # a tenth of what PCIe 4.0 could leave
+        at_most=3.0,  # a tenth of the possible PCIe 4.0 rate
     ),
     SlowDefect(
         "^alltoall$",
@@ -75,7 +75,7 @@ SLOW_DEFECTS = (
     ),
 )
 _LARGE = 64 << 20
-"""Rows below it are bound by latency."""
+"""Smaller rows are bound by latency."""
 _NUMBERS = re.compile(r"(?:^|\s)(\d{1,2})\.(\d{1,3})(?:\.(\d{1,3}))?")
 
 
@@ -84,8 +84,8 @@ def with_defects(
 ) -> list[Cause]:
     """Return a job's causes with the defect of its NCCL version, after the most likely cause.
 
-    ``versions`` are those that the log names, ``gpus`` the names of GPUs: one that only others have explains nothing.
-    A defect explains the worst of the faults by the lines that show it.
+    ``versions`` are those that the log names, ``gpus`` the names of GPUs: a defect of other GPUs explains nothing. A
+    defect explains the worst of the faults by the lines that show it.
     """
     if not faults:
         return list(causes)
@@ -101,7 +101,7 @@ def with_defects(
 
 
 def slow_versions(job: JobDocument) -> list[FoundFault]:
-    """Return the defects that cost a job's tables bandwidth, one remark each: they make nothing no-go by themselves."""
+    """Return the defects that cost a job's tables bandwidth, one remark each: they are not a no-go by themselves."""
     faults = []
     for table in job["tables"]:
         for each, version in _slow(job, table):
@@ -113,7 +113,7 @@ def slow_versions(job: JobDocument) -> list[FoundFault]:
 
 
 def slow_causes(faults: Iterable[FoundFault]) -> list[Cause]:
-    """Return the findings of slow_versions, as causes of a bandwidth that is too low."""
+    """Return the findings of slow_versions, as causes of a low bandwidth."""
     return [
         {"fault": SLOW_VERSION, "cause": fault["cause"], "confirm": fault["confirm"]}
         for fault in faults
@@ -141,6 +141,6 @@ def _has(version: str, since: Version, before: Version) -> bool:
 
 
 def _numbers(version: str) -> Version:
-    """Return the numbers of a version; () where the text has none."""
+    """Return the numbers of a version; () if the text has none."""
     match = _NUMBERS.search(version)
     return tuple(int(part or 0) for part in match.groups()) if match else ()

@@ -1,4 +1,4 @@
-"""What DCGM's diagnostics say in a log: each failed test is a fault of the GPU or of the node's settings."""
+"""DCGM's diagnostics in a log: each failed test is a fault of the GPU or of the node's settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIAGNOSED = "dcgm "
 
 
 def judge_dcgm(judgement: Judgement) -> None:
-    """Report each failed test, and what DCGM left open where nothing else is wrong."""
+    """Report each failed test, and the tests that DCGM left open if nothing else is wrong."""
     for parts, note in _said(judgement, "fail"):
         if len(parts) == 4 and parts[0] in catalogue():
             judgement.faults.append(_fault(judgement, parts, note))
@@ -33,17 +33,17 @@ def _fault(judgement: Judgement, parts: list[str], note: Note) -> FoundFault:
     name, action, who, said = parts
     shown: list[EvidenceLine] = [{**each, "text": f"dcgmi diag: {who}: {said}"} for each in judgement.line(note)]
     entry, fault = catalogue()[name], found_fault(name, who, shown, cause=said)
-    told: FoundFault = {
+    diagnosed: FoundFault = {
         **fault,
         "confirm": fill(entry.confirm, trial=False),
         "remedy": fill(entry.remedy, trial=False),
         "action": str(heaviest((action,)) or Action.UNKNOWN),
     }
-    return told
+    return diagnosed
 
 
 def diagnosis_said(judgement: Judgement) -> str:
-    """Return what was tested, of each report, and what is left open; '' without a report."""
+    """Return the tests of each report and those left open; '' without a report."""
     counted = [parts[0] for parts, _ in _said(judgement, "counted")]
     doubts = [parts[0] for parts, _ in _said(judgement, "open")]
     return "; ".join([*counted[:4], *doubts[:2]])

@@ -1,4 +1,4 @@
-"""Why sockets, why no GPUDirect: a list of causes, tried in order; the first that holds is the answer."""
+"""The causes of sockets and of missing GPUDirect: a list tried in order; the first match is the answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WHY = (
     "nccl.plugin-init-failed",
 )
 # Fabrics that NCCL reaches through a plugin only: its built-in transport supports InfiniBand and RoCE verbs
-# (net_ib/init.cc passes over ports of any other link layer).
+# (net_ib/init.cc skips ports of any other link layer).
 _PLUGGED = frozenset(("efa", "cxi", "gib", "tcpx", "fastrak"))
 
 
@@ -52,7 +52,7 @@ def why_sockets(judgement: Judgement, procs: list[Proc]) -> tuple[str | None, li
                 return why, line, "NCCL_IB_DISABLE=%s is set" % off[0].env["NCCL_IB_DISABLE"]
             continue
         note = job.first_note("nccl.ib-no-device" if why == "nccl.ib-filter" else why, procs)
-        if why == "nccl.verbs-provider":  # libibverbs says it on standard error, without NCCL's head
+        if why == "nccl.verbs-provider":  # libibverbs prints it on standard error, without NCCL's head
             note = note or judgement.event("symptom " + why)
         if note is None:
             continue
@@ -83,7 +83,7 @@ def why_sockets(judgement: Judgement, procs: list[Proc]) -> tuple[str | None, li
 
 
 def _needs_plugin(judgement: Judgement, procs: list[Proc]) -> bool:
-    """Say whether the fabric needs a plugin: as the profile says, or by its interfaces (Slingshot's are hsn0, ...)."""
+    """Return whether the fabric needs a plugin, from the profile or its interfaces (Slingshot's are hsn0, ...)."""
     if judgement.expect.fabric in _PLUGGED:
         return True
     names = {
@@ -92,8 +92,8 @@ def _needs_plugin(judgement: Judgement, procs: list[Proc]) -> bool:
     return any(name.startswith("hsn") for name in names)
 
 
-# GPUs without GPUDirect RDMA: how a log names them, what they are called, and why. Professional and data centre boards
-# (RTX A6000, RTX PRO 6000, L40S) have it, so they are in no row.
+# GPUs without GPUDirect RDMA: their pattern in logs, their name, and the reason. Professional and data centre boards
+# (RTX A6000, RTX PRO 6000, L40S) have it, so no row contains them.
 WITHOUT_GPUDIRECT = (
     (
         # DGX Spark Porting Guide, "CUDA" (docs.nvidia.com/dgx/dgx-spark-porting-guide): neither nvidia-peermem nor
@@ -114,7 +114,7 @@ WITHOUT_GPUDIRECT = (
 
 
 def gpus_named(judgement: Judgement) -> set[str]:
-    """Return the GPUs that a benchmark lists; where none does, the kinds that any line names."""
+    """Return the GPUs that a benchmark lists; without a list, the kinds that any line names."""
     listed = {str(line[4]) for line in judgement.job.rank_lines.values() if len(line) > 4 and line[4]}
     return listed or {name[len(NAMES_GPU) :] for name in judgement.job.events if name.startswith(NAMES_GPU)}
 
@@ -129,7 +129,7 @@ def without_gpudirect(judgement: Judgement) -> tuple[str, str] | None:
 
 
 def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[EvidenceLine], str | None]:
-    """Return why GPUDirect is off, as far as the log says."""
+    """Return why GPUDirect is off, as far as the log shows it."""
     for proc in judgement.job.procs:
         level = proc.env.get("NCCL_NET_GDR_LEVEL", "")
         if level in ("LOC", "0") or proc.env.get("NCCL_IB_CUDA_SUPPORT") == "0":
@@ -143,12 +143,12 @@ def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[EvidenceLine], st
         note, _ = judgement.earliest(name)
         if note is not None:
             return name, judgement.line(note), None
-    refused = judgement.event("symptom nccl.dmabuf-topology")  # the kernel's own line, of no process
+    refused = judgement.event("symptom nccl.dmabuf-topology")  # the kernel's own line belongs to no process
     return ("nccl.dmabuf-topology" if refused else None), judgement.line(refused), None
 
 
 def disabled_unused(judgement: Judgement) -> str | None:
-    """Say that NCCL_IB_DISABLE is set and the verbs plugin in use has its own switch (nccl-rdma-sharp-plugins)."""
+    """Return a note if NCCL_IB_DISABLE is set, but the verbs plugin has its own switch (nccl-rdma-sharp-plugins)."""
     plugins = sorted(net for net in judgement.view.networks if net.startswith("IBext"))
     values = sorted(judgement.job.env["NCCL_IB_DISABLE"] - {"0"})
     if not plugins or not values:

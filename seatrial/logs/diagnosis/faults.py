@@ -23,9 +23,9 @@ def found_fault(
     cause: str | None = None,
     variant: Variant | None = None,
 ) -> FoundFault:
-    """Return a fault of a job; ``why`` names the one that explains it and lends its cause, confirmation and remedy.
+    """Return a fault of a job; ``why`` names the fault that explains it and supplies cause, confirmation and remedy.
 
-    A variant of the fault has its own, which come first.
+    Those of a variant of the fault take precedence.
     """
     entry = catalogue()[fault]
     reason = catalogue()[why] if why else entry
@@ -55,8 +55,8 @@ def _action(entry: Fault, text: str) -> str:
 def failure_class_of(job: JobDocument) -> str | None:
     """Return whether a job's failure is the program's or the infrastructure's; None if unknown.
 
-    Where another fault explains one, the explanation decides. What ended the job comes before what only slowed it:
-    sockets are not why a rank sleeps.
+    If another fault explains one, the explanation decides. A fault that ended the job comes before one that slowed it:
+    sockets do not explain a rank that sleeps.
     """
     if job["verdict"] == "go":
         return None
@@ -70,7 +70,7 @@ DIAGNOSES: tuple[str, ...] = (
     "healthy-nvlink-limited",  # two hosts, and more than their NICs carry: NVLink limits the algorithm that NCCL chose
     "healthy-nvlink-fabric",  # several hosts inside one NVLink domain
     "healthy-single-node",  # one host, and its ranks connected
-    "single-rank",  # one rank: nothing was sent
+    "single-rank",  # one rank, which sends nothing
     "table-only",  # numbers without evidence of the transport
     "tcp-plugin",  # a TCP plugin on purpose (FastSocket): works, no RDMA
     "socket",  # plain TCP between hosts
@@ -86,32 +86,32 @@ DIAGNOSES: tuple[str, ...] = (
     "version-mismatch",
     "hang",
     "hang-late",  # a rank never entered the operation that others wait in
-    "hang-stalled",  # a rank queued it, and its GPU does not reach it
-    "hang-inside",  # all have entered
+    "hang-stalled",  # a rank queued the operation, but its GPU does not start it
+    "hang-inside",  # all ranks have entered the operation
     "hang-dead",  # a process is gone or does not answer
-    "hang-mismatch",  # another operation or size under the same number
+    "hang-mismatch",  # another operation or size with the same sequence number
     "hang-order",  # ranks wait for one another in different operations
     "hang-watchdog",  # a watchdog is blocked, and no operation timed out
     "hang-undecided",  # the evidence names no cause
-    "alive",  # the operations advance
+    "alive",  # operations still advance
     "crash",
     "launch-failed",
     "truncated",
     "unexplained",  # a line mentions trouble that no rule knows, in a log that would be go without it
-    "restarted",  # an earlier attempt ended badly, and the last one, which is judged, ended
+    "restarted",  # an earlier attempt failed, and the judged last one completed
     "odd-numbers",  # a benchmark's numbers cannot be true
-    "below-published",  # healthy but for numbers below published ones of such hardware (nccl.below-published)
-    "far-below-published",  # the same at a small fraction of it
-    "not-judged",  # healthy but for a profile's request that the log does not show
+    "below-published",  # healthy except for numbers below published ones of such hardware (nccl.below-published)
+    "far-below-published",  # healthy except for numbers at a small fraction of published ones
+    "not-judged",  # healthy except for a profile's demand that the log does not show
     "shown-in-part",  # RDMA on every channel that the log shows, but not every rank shows one
-    "separate-runs",  # each process ran its own job: nothing crossed hosts
+    "separate-runs",  # each process ran a separate job: nothing crossed hosts
     "selected-only",  # a network was chosen, but no channel shows its use
     "no-evidence",
 )
 
 
 def lowered(title: str) -> str:
-    """Begin a title in the middle of a sentence: names and abbreviations keep their capitals."""
+    """Return a title for the middle of a sentence: names and abbreviations keep their capitals."""
     first = title.split(" ", 1)[0]
     return (
         title if first.removesuffix("'s") in _NAMES or first[1:] != first[1:].lower() else first[:1].lower() + title[1:]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 Rules = tuple[tuple[str, "Callable[[Judgement], None]"], ...]
-"""Rules, each behind the kind of evidence without which it has nothing to judge."""
+"""Rules, each with the kind of evidence that it judges."""
 
 
 class Judgement:
@@ -43,17 +43,17 @@ class Judgement:
         self.tables = [cast("ReadTable", table) for source in self.job.sources.values() for table in source.tables]
         self.tabled = {(line[0], line[1]) for line in self.job.rank_lines.values()}  # host and pid of a table's ranks
         self.faults: list[FoundFault] = []
-        self.causes: list[tuple[str, Note]] = []  # that lines of any process mention, the first one first
+        self.causes: list[tuple[str, Note]] = []  # causes in lines of any process, the earliest first
         self.event = self.job.events.get  # the first sighting of an event over the job's streams, or None
         self.hang, self.crash = self._ending()
         with_channels = {proc.host for proc in self.job.procs if proc.edges}
         listed = {name[len(LISTS) :] for name in self.job.events if name.startswith(LISTS)}
         listed |= set(self.job.rank_hosts.values()) if listed else set()
-        self.not_shown = sorted(listed - with_channels)  # of two benchmarks in the log, hosts that show no channel
-        self.ended_badly = False  # and a fault says how
+        self.not_shown = sorted(listed - with_channels)  # hosts without a channel, in a log of two benchmarks
+        self.ended_badly = False  # whether the job failed and a fault explains how
         symptoms = any(name.startswith(("nccl.", "symptom ", UNHEADED)) for name in (*self.job.noted, *self.job.events))
         connections = "connected" in self.job.flags or self.job.facts["version"]
-        self.shows: dict[str, object] = {  # by kind of evidence its lines in the log, nothing where false
+        self.shows: dict[str, object] = {  # lines in the log by kind of evidence, empty without any
             "anything": True,
             "trouble": self.hang or self.crash or symptoms,
             "strange lines": symptoms or not UNEXPLAINED.isdisjoint((*self.job.noted, *self.job.events)),
@@ -78,7 +78,7 @@ class Judgement:
         }
 
     def apply(self, rules: Rules) -> None:
-        """Apply rules in their order, each where the log holds the kind of evidence that it needs."""
+        """Apply rules in order, each if the log has its kind of evidence."""
         for needed, rule in rules:
             if self.shows[needed]:
                 rule(self)
@@ -86,12 +86,12 @@ class Judgement:
     # -- endings -------------------------------------------------------------------------------------------------------
     @cached_property
     def finished(self) -> bool:
-        """A benchmark or the job's own communicator ended as it should: peers that go away then are not trouble."""
+        """Whether a benchmark or the job's own communicator ended normally: then lost peers are not trouble."""
         return self.job.destroyed(self.job.world) or any(table["complete"] for table in self.tables)
 
     @cached_property
     def ended_well(self) -> bool:
-        """All that began ended, and no line says that a process of the job died."""
+        """Whether everything that began has ended, and no line reports a death of the job's processes."""
         if any(map(self.event, _DEATHS)) or any(proc.last_error for proc in self.job.procs):
             return False
         if self.tables:
@@ -100,10 +100,10 @@ class Judgement:
         return bool(procs) and all(map(self.job.ended, procs))
 
     def _ending(self) -> tuple[bool, bool]:
-        """Tell a hang from a crash by how the log ends.
+        """Distinguish a hang from a crash by the end of the log.
 
-        A process that died by itself (a signal, NCCL's error, a failed launch) is a crash, also where a watchdog made
-        it die; a job that still waited when a watchdog or a time limit ended it is a hang.
+        A process that died by itself (a signal, an NCCL error, a failed launch) is a crash, even if a watchdog then
+        ended it. A job that still waited when a watchdog or a time limit ended it is a hang.
         """
         waited = any(map(self.event, _WAITED))
         died = any(map(self.event, _DIED))
@@ -119,10 +119,10 @@ class Judgement:
         return waited, ended and not waited
 
     def survived(self, cause: str) -> bool:
-        """Return whether a cause that keeps a process from coming up did not stop this job, since that ended.
+        """Return whether a cause that prevents a process from starting did not stop this job, since it completed.
 
-        NCCL did without, or another process said it. What strikes a job that runs may have struck behind that end,
-        unless only processes that reached it warn of it.
+        NCCL continued without it, or the line is another process's. A fault of a running job may have occurred after
+        that end, unless only processes that reached the end warn of it.
         """
         if not self.ended_well or cause not in having("stage", "running"):
             return self.ended_well
@@ -149,10 +149,10 @@ class Judgement:
         return notes
 
     def report_earlier(self, earlier: Judgement) -> None:
-        """Report how an attempt before the job's last one ended."""
+        """Report the end of an attempt before the job's last one."""
         fault = earlier.faults[0]
         cause = (fault["cause"] or "").rstrip(".").removesuffix(LATER)
-        reached = "came to its end" if self.ended_well else "came up, and the log shows no fault"
+        reached = "completed" if self.ended_well else "came up, and the log shows no fault"
         said = "the last attempt %s, but one before it failed: %s (%s)" % (reached, lowered(fault["title"]), cause)
         self.add("nccl.restarted", fault["subject"], fault["evidence"], cause=said)
 
@@ -167,7 +167,7 @@ class Judgement:
         cause: str | None = None,
         variant: Variant | None = None,
     ) -> None:
-        """Report a fault; ``why`` names the fault that explains it and lends its cause, confirmation and remedy."""
+        """Report a fault; ``why`` names the fault that explains it and supplies cause, confirmation and remedy."""
         self.faults.append(found_fault(fault, subject, evidence, why=why, cause=cause, variant=variant))
 
     def line(self, note: Note | None) -> list[EvidenceLine]:
@@ -178,7 +178,7 @@ class Judgement:
         return [{"file": source.name if source else None, "line": note.line, "text": note.text}]
 
     def earliest(self, name: str) -> tuple[Note | None, list[Proc]]:
-        """Return the first sighting of a symptom, and which processes show it."""
+        """Return the first sighting of a symptom, and the processes that show it."""
         procs = self.job.noted.get(name, [])
         return self.job.first_note(name, procs), procs
 
@@ -203,7 +203,7 @@ class Judgement:
         return "go" if self.proven() and not doubtful else "inconclusive"
 
     def unexplained(self) -> Note | None:
-        """Return the first line that mentions trouble which no rule judges: with it, nothing is proven healthy."""
+        """Return the first line that mentions trouble which no rule judges: then nothing is proven healthy."""
         notes = self._notes(_UNEXPLAINED_NOTES)
         named = {event[8:]: note for event, note in self.job.events.items() if event.startswith("symptom ")}
         notes += [note for _, note in self.unheaded()]
@@ -217,13 +217,13 @@ class Judgement:
         notes += self._peers_gone()
         if not self.finished:
             notes += [note for name, note in self.causes if name not in warned]
-        ends = {*_NEVER_RETRIED} - warned  # a good end of the job does not show that all other processes reached it
+        ends = {*_NEVER_RETRIED} - warned  # a normal end of the job does not show that all other processes reached it
         notes += [note for name, note in named.items() if name in ends and note.role != WHY]
         notes += [named[name] for name in _RAISED if name in named and self._is_reported(named[name])]
         return min(notes, key=place, default=None)
 
     def unheaded(self) -> list[tuple[str, Note]]:
-        """Return the faults that warnings of NCCL's without a head mention ("" for none known), in their order."""
+        """Return the faults that NCCL warnings without a head mention ("" if unknown), in their order."""
         said = [(name[len(UNHEADED) :], note) for name, note in self.job.events.items() if name.startswith(UNHEADED)]
         return sorted(said, key=lambda each: place(each[1]))
 
@@ -232,20 +232,21 @@ class Judgement:
         return [proc.notes[name] for name in names for proc in self.job.noted.get(name, ())]
 
     def passed_over(self) -> Note | None:
-        """Return the first cause that a line names and no fault does, since the job ended all the same."""
+        """Return the first cause that a line names and no fault does, because the job completed."""
         if self.has("nccl.unexplained", "nccl.restarted", *(name for name, _ in self.causes)):
             return None
         said = [note for name, note in self.causes if name in _NEVER_RETRIED and name not in having("blame", "warning")]
         return min(said, key=place, default=None) if self.ended_well else None
 
     def _is_reported(self, note: Note) -> bool:
-        """Return whether a line is not a warning, nor a wait for others before NCCL began in a job that ended."""
+        """Return whether a line is neither a warning nor a wait before NCCL began, in a job that completed."""
         return not _WARNS.search(note.text) and not (self.finished and self.comes_earlier(note))
 
     def _overcome(self, note: Note) -> bool:
-        """Return whether a line is the only one of its kind, and before NCCL began, in a job that ended.
+        """Return whether a line is the only one of its kind, and before NCCL began, in a job that completed.
 
-        What a rule names is not an exception that a program handles, nor is what a launcher or the kernel says.
+        An event that a rule names is not an exception that a program handles; neither is a message of a launcher or the
+        kernel.
         """
         alone = self.finished and note.count == 1 and self.comes_earlier(note) and not _OUTSIDE.search(note.text)
         return alone and note.role in ("", BENIGN)
@@ -276,9 +277,9 @@ class Judgement:
     def _all_shown(self) -> bool:
         """Return whether every rank shows a channel: the channels of two of sixteen ranks do not describe the others.
 
-        Of a job whose size no line shows, some are always missing. Other processes in the log, such as a second job's
-        hosts and ranks, must show one, too. Where no communicator shows all ranks, since the job talks in parts of a
-        split, each rank has to show how it reaches another host.
+        If no line shows the job's size, some ranks count as missing. Other processes in the log, such as a second job's
+        hosts and ranks, must show a channel, too. If no communicator shows all ranks, since the job uses parts of a
+        split, each rank has to show a channel to another host.
         """
         world = [proc for key in self.job.world for proc in self.job.members[key].values()]
         across = {
@@ -300,7 +301,7 @@ class Judgement:
         )
 
 
-# A warning that no symptom knows, a peer that RAS calls dead, an NVLink fabric that calls itself degraded, a port that
+# A warning that no symptom knows, a peer that RAS calls dead, an NVLink fabric that NCCL calls degraded, a port that
 # lost its link.
 _UNEXPLAINED_NOTES = (
     "warn",
@@ -312,11 +313,11 @@ _WARNS = re.compile(r"\[W\d{0,4} |WARN|[Ww]arning")  # torch's level (c10/util/L
 _OUTSIDE = re.compile(
     r"^(?:<\d>)?\[ *\d{1,9}\.\d{1,6}\] |kernel: |\[?(?:mpi(?:run|exec)|prte(?:run)?|orte[dr]|hydra|srun|slurmstepd)\b"
 )
-_CAUGHT = ("traceback", "exception", "trouble")  # of a program that may have gone on
+_CAUGHT = ("traceback", "exception", "trouble")  # events of a program that may have continued
 _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer", "trouble")
 
 UNHEADED = "unheaded "  # events of NCCL's warnings without their heads
-LATER = "; a later run in the same log came to its end"
+LATER = "; a later run in the same log completed"
 
 # Signs that a process of the job died, or waited until it was ended.
 _WAITED = ("watchdog", "time-limit", "test-timeout")
@@ -327,11 +328,11 @@ _DEATHS = (*_WAITED, *_DIED, "nccl-error", "test-stack", "terminated", "uncaught
 FOLLOWS = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == CONSEQUENCE and item.fault))
 UNEXPLAINED = frozenset((*_UNEXPLAINED_NOTES, *_UNEXPLAINED_EVENTS, *FOLLOWS))
 
-_RAISED = ("nccl.name-resolution", "nccl.store-gone")  # what it, and others, also say as an error
+_RAISED = ("nccl.name-resolution", "nccl.store-gone")  # also printed as errors, by the rank itself and others
 
 _TRIED = ("nccl.connect-refused", "nccl.connect-timeout")  # misc/socket.cc: "retrying (3/34)", as information
 
-_PASSED = {*_TRIED, "nccl.wrong-peer"}  # a stranger's connection is closed, and the next one accepted
+_PASSED = {*_TRIED, "nccl.wrong-peer"}  # NCCL closes a foreign connection and accepts the next one
 
 _NEVER_RETRIED = sorted({item.fault for item in SYMPTOMS if item.role == CAUSE} - _PASSED)
-"""Failures that NCCL warns of and does not retry: a good end of the job does not show their result."""
+"""Failures that NCCL warns of and does not retry: a normal end of the job does not show their result."""

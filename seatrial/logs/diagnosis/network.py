@@ -1,7 +1,4 @@
-"""Faults of the network: sockets, mixtures, missing GPUDirect, versions, another fabric.
-
-Or no evidence at all.
-"""
+"""Faults of the network: sockets, mixtures, missing GPUDirect, versions, another fabric; or no evidence."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ def judge_network(judgement: Judgement) -> None:
 
 
 def _judge_evenness(judgement: Judgement) -> None:
-    """Report that hosts of one job run different numbers of ranks, which NCCL and the programs seldom meet."""
+    """Report hosts of one job with different numbers of ranks, which is rarely intended."""
     hosts = {host["name"]: len(host["ranks"]) for host in judgement.hosts if host["name"] and host["ranks"]}
     if len(set(hosts.values())) < 2 or sum(hosts.values()) != judgement.view.ranks:
         return
@@ -59,7 +56,7 @@ def _judge_evenness(judgement: Judgement) -> None:
     judgement.add("nccl.uneven-hosts", fewest, [], cause=text)
 
 
-# Obstacles between a process and its fabric, whatever it took instead: reported if the log does not show that.
+# Obstacles between a process and its fabric, independent of its choice: reported if the log does not show that.
 _HINTS = (
     "nccl.plugin-broken",
     "nccl.ofi-no-provider",
@@ -77,7 +74,7 @@ def _hint(judgement: Judgement) -> tuple[str | None, list[EvidenceLine]]:
         note = judgement.earliest(name)[0] or judgement.event("symptom " + name)
         if note is not None and judgement.view.transport == "unknown":
             return name, judgement.line(note)
-    if alone or judgement.view.transport in TCP:  # chosen; that they carried anything, the log does not show
+    if alone or judgement.view.transport in TCP:  # chosen networks; the log does not show that they carried data
         why, evidence, _ = why_sockets(judgement, judgement.job.procs)
         return why, evidence
     return None, []
@@ -101,7 +98,7 @@ def _what_is_missing(judgement: Judgement) -> str:
 
 
 _WHOLE_VERSION = re.compile(r"(?:RCCL )?\d{1,2}\.\d{1,3}\.\d{1,3}(?![\w<>.:])")
-"""The text that torn lines make of one (``2.286``, ``2.28.92<0>``) is no other version."""
+"""A torn line's part of a version (``2.286``, ``2.28.92<0>``) is not another version."""
 
 
 def judge_versions(judgement: Judgement) -> None:
@@ -129,7 +126,7 @@ def judge_versions(judgement: Judgement) -> None:
 
 
 def judge_forms(judgement: Judgement) -> None:
-    """Before 2.22 only rank 0 prints its version: the text about a missing plugin shows the other ranks'."""
+    """Report different texts about a missing plugin: before 2.22 only they show the versions of ranks other than 0."""
     if judgement.has("nccl.version-mismatch"):
         return
     nodes: dict[str, set[str]] = {}
@@ -186,7 +183,7 @@ def _judge_ends(judgement: Judgement) -> None:
 
 
 def _other_run(judgement: Judgement, culprits: list[Proc]) -> bool:
-    """Return whether those on sockets share no communicator, and no process, with those that are not."""
+    """Return whether those on sockets share no communicator, and no process, with the others."""
     job = judgement.job
     own = {key for proc in culprits for key, _ in proc.comms if key in job.world}
     with_them = {proc for key in own for proc in job.members[key].values()}
@@ -195,11 +192,11 @@ def _other_run(judgement: Judgement, culprits: list[Proc]) -> bool:
 
 
 def _judge_peers(judgement: Judgement) -> None:
-    """Report hosts with GPUs that use the host's memory alone, where NVLink connects them or other hosts use P2P.
+    """Report hosts with GPUs that use only the host's memory although NVLink connects them or other hosts use P2P.
 
-    Without NVLink, and in a virtual machine, shared memory may be all there is. Hosts are compared only if all
-    their ranks show their channels, and only with those of as many ranks: if GPUs hang at two CPUs, both kinds are on
-    every host.
+    Without NVLink, and in a virtual machine, shared memory may be the only path. Hosts are compared only if all their
+    ranks show their channels, and only with hosts of as many ranks: if GPUs are attached to two CPUs, every host has
+    both kinds.
     """
     job = judgement.job
     intra_node = judgement.view.intra_node
@@ -226,7 +223,7 @@ def _judge_peers(judgement: Judgement) -> None:
 
 
 def _judge_profile_peers(judgement: Judgement) -> None:
-    """Report hosts in which a channel goes another way than P2P, which the profile says that all take."""
+    """Report hosts with a channel that does not use P2P although the profile expects P2P for all."""
     view, job = judgement.view, judgement.job
     used = channels_by_path(view.paths())
     if not wrong_paths(used, "p2p") or judgement.has("nccl.net-intra-node"):
@@ -263,14 +260,14 @@ def _shown(judgement: Judgement, procs: list[Proc]) -> list[EvidenceLine]:
 
 
 def _judge_plugins(judgement: Judgement, own: list[str], plugin: list[str]) -> None:
-    """Report hosts on NCCL's own verbs transport next to hosts on a plugin's: they need not understand each other."""
+    """Report hosts on NCCL's own verbs transport next to hosts on a plugin's: they may be incompatible."""
     text = "%s use NCCL's own verbs transport, %s a plugin's: one image has libnccl-net.so, the other does not"
     few = min(own, plugin, key=len)
     judgement.add("nccl.mixed-transport", _some(few), [], cause=text % (_some(own), _some(plugin)))
 
 
 def _judge_gdr(judgement: Judgement) -> None:
-    """Report that channels between hosts go without GPUDirect: all of them, or those of some hosts."""
+    """Report channels between hosts without GPUDirect: all of them, or those of some hosts."""
     view, name, subject = judgement.view, "nccl.gdr-off", pairs_text(judgement)
     lacking = None if view.gdr_mixed else without_gpudirect(judgement)
     if lacking is not None and not judgement.expect.gdr:
@@ -302,10 +299,10 @@ def _judge_gdr(judgement: Judgement) -> None:
 
 
 def _judge_hcas(judgement: Judgement) -> None:
-    """Report devices for which NCCL says that GPUDirect is off while it is on for others of their kind.
+    """Report devices for which NCCL reports GPUDirect off while it is on for others of their kind.
 
-    Channels of these ranks may not use them, so that no channel line shows it. A port of another link type, or of
-    another rate, is not a rail of the job.
+    Channels of these ranks may not use them, so that no channel line shows it. A port of another link type or rate is
+    not a rail of the job.
     """
     view = judgement.view
     if judgement.has("nccl.gdr-off", "nccl.gdr-mixed") or judgement.expect.gdr is False or view.transport in TCP:
@@ -327,9 +324,9 @@ def _judge_hcas(judgement: Judgement) -> None:
 
 
 def _judge_link_types(judgement: Judgement) -> None:
-    """Report devices of another link type than the others: degraded where channels use both types.
+    """Report devices of another link type than the others: degraded if channels use both types.
 
-    Where channels show and none uses one, it does no harm.
+    If the log shows channels and none uses one, it is harmless.
     """
     view = judgement.view
     listed = {node: view.devices.link_types(node) for node in sorted(set(judgement.job.node_of.values()))}
@@ -368,7 +365,7 @@ def _judge_link_types(judgement: Judgement) -> None:
 
 
 def _without(few: set[str], many: set[str]) -> str:
-    """Return the value of NCCL_IB_HCA that leaves devices out: it compares prefixes, unless an = precedes them."""
+    """Return the value of NCCL_IB_HCA that excludes devices: it compares prefixes, unless an = precedes them."""
     names = sorted({device.partition(":")[0] for device in few})
     exact = any(device.startswith(name) for device in many for name in names)
     return ("^=" if exact else "^") + ",".join(names[:8])
@@ -378,12 +375,12 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
 
 
-# Variables by which NCCL takes another network than it would (NCCL documentation, Environment Variables).
+# Variables that change NCCL's choice of a network (NCCL documentation, Environment Variables).
 _CHOOSE = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_HCA", "NCCL_MNNVL_ENABLE", "NCCL_IB_DISABLE")
 
 
 def _judge_fabric(judgement: Judgement, fabric: str) -> None:
-    """Compare the transport with the fabric of the profile; sockets and mixtures are faults of their own."""
+    """Compare the transport with the fabric of the profile; sockets and mixtures are separate faults."""
     view = judgement.view
     if fabric == view.transport or not view.pairs:
         return
@@ -397,7 +394,7 @@ def _judge_fabric(judgement: Judgement, fabric: str) -> None:
 
 
 def _judge_split(judgement: Judgement) -> None:
-    """Report that NCCL takes parts of a host for nodes."""
+    """Report that NCCL treats parts of a host as nodes."""
     split, nodes = judgement.view.split_nodes, judgement.view.nodes
     text = "NCCL counts %d nodes on %d hosts: parts of a host are nodes to it" % (split, nodes or 0)
     if nodes is None:

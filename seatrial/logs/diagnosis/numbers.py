@@ -14,19 +14,19 @@ _MOST_GBPS = 10_000.0
 
 
 def unreasonable(table: ReadTable, ranks: int | None) -> list[str]:
-    """Return numbers that no hardware gives: beyond any fabric, or nothing for a large message of several ranks."""
+    """Return impossible numbers: beyond any fabric, or 0 for a large message of several ranks."""
     texts = []
     for size, value in busbw(table):
         if value > _MOST_GBPS:
             texts.append("busbw at %d bytes is %g GB/s" % (size, value))
         elif value == 0 and size >= 64 << 20 and ranks != 1:
             texts.append("busbw at %d bytes is 0" % size)
-    if table["unreadable"] and table["complete"]:  # of one that was cut, the last row is half of one
+    if table["unreadable"] and table["complete"]:  # a truncated table's last row may be half of one
         texts.append("%d of its rows cannot be read" % table["unreadable"])
     texts += _ends(table)
     texts += _uneven(table)
     texts += _numberless(table)
-    for row in table["rows"]:  # each side: the better one of a row may hide that the other is missing
+    for row in table["rows"]:  # check each side: the better one of a row may hide a missing one
         for side in sides(row):
             if row["count"] is not None:
                 texts += _contradicting(row["size_bytes"], side, table["collective"], ranks)
@@ -38,7 +38,7 @@ def unreasonable(table: ReadTable, ranks: int | None) -> list[str]:
 
 
 _UNEVEN, _LARGE = 4.0, 64 << 20
-"""A row's two runs do the same work: over real tables they differ by 1.33 at most from 64 MiB on."""
+"""A row's two runs do the same work: in real tables they differ by a factor of at most 1.33 from 64 MiB on."""
 
 
 def _uneven(table: ReadTable) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _ends(table: ReadTable) -> Iterator[str]:
 
 
 def of_other_rows(table: ReadTable) -> list[str]:
-    """Describe signs of missing rows in a table: sizes left out, and an average that is not theirs."""
+    """Describe signs of missing rows in a table: missing sizes, or an average that does not match."""
     average, values = table["avg_busbw"], [value for row in table["rows"] for value in bandwidths(row)]
     gaps = list(_gaps(table))
     if gaps or average is None or average < 0 or table["unreadable"] or not values:
@@ -81,11 +81,11 @@ def of_other_rows(table: ReadTable) -> list[str]:
 
 _AVERAGED, _DIGITS = 0.01, 0.02
 """The last line is the mean of busbw over all rows and both sides (nccl-tests, common.cu: ``bw / bw_count``), of values
-that are printed with two digits behind the point: over real tables the difference is at most 0.005 GB/s."""
+printed with two decimals: in real tables the difference is at most 0.005 GB/s."""
 
 
 def _numberless(table: ReadTable) -> Iterator[str]:
-    """Yield the rows of a table of nccl-tests in which a number is missing, where its columns have one."""
+    """Yield the rows of an nccl-tests table that lack a number for one of its columns."""
     for row in table["rows"] if "busbw" in table["columns"] and not table["odd"] else ():
         if row["count"] is not None and not bandwidths(row):
             yield "no bandwidth is given at %d bytes" % row["size_bytes"]
@@ -96,7 +96,7 @@ def _numberless(table: ReadTable) -> Iterator[str]:
 
 
 def _gaps(table: ReadTable) -> Iterator[str]:
-    """Yield the sizes between which a sweep has others that are missing, as its first line says how it continues."""
+    """Yield the neighbouring sizes between which sizes of the sweep are missing, according to its first line."""
     step, kind = table["config"].get("step"), table["config"].get("step_kind")
     sizes = sorted({row["size_bytes"] for row in table["rows"]})
     if step is None or isinstance(step, str) or step <= 1:
@@ -108,23 +108,24 @@ def _gaps(table: ReadTable) -> Iterator[str]:
 
 
 _ROUNDED_SIZE = 1 << 20
-"""Bytes; a size is rounded to what all ranks share, so that small ones are any (nccl-tests, getCollByteCount)."""
+"""Bytes; a size is rounded to a multiple for all ranks, so that small ones vary (nccl-tests, getCollByteCount)."""
 
 
 ALLOWED_ERROR = {"half": 1e-2, "bfloat16": 1e-2, "float": 1e-5, "double": 1e-12}
 ALLOWED_ERROR |= dict.fromkeys(("char", "int", "int8", "uint8", "int32", "uint32", "int64", "uint64"), 1e-200)
-"""By which a result may differ for each rank but one, by type (nccl-tests before 2.13, common.cu: DeltaMaxValue, and
-``maxDelta > DeltaMaxValue(type)*(nranks - 1)`` in CheckData): the column ``error``, which 2.13 renamed ``#wrong``."""
+"""The accepted difference of a result for each rank but one, by type (nccl-tests before 2.13, common.cu: DeltaMaxValue,
+and ``maxDelta > DeltaMaxValue(type)*(nranks - 1)`` in CheckData): the column ``error``, which 2.13 renamed
+``#wrong``."""
 _MOST_RANKS = 100_000
 
 
 def _allowed(row: Row, ranks: int | None) -> float:
-    """Return the largest error of a row that nccl-tests takes for right; infinity for a type that it does not name."""
+    """Return the largest error of a row that nccl-tests accepts; infinity for a type that it does not name."""
     return ALLOWED_ERROR.get(row["type"] or "", math.inf) * max((ranks or _MOST_RANKS) - 1, 1)
 
 
 def too_large_errors(table: ReadTable, ranks: int | None) -> list[str]:
-    """Return the errors of an old table that nccl-tests takes for wrong results."""
+    """Return the errors of an old table that nccl-tests counts as wrong results."""
     return [
         "the error at %d bytes is %g, and nccl-tests allows %g" % (row["size_bytes"], error, _allowed(row, ranks))
         for row in table["rows"]
@@ -134,7 +135,7 @@ def too_large_errors(table: ReadTable, ranks: int | None) -> list[str]:
 
 
 def counted(table: ReadTable, ranks: int | None) -> list[Row]:
-    """Return the rows of a table; of an old one, no value is wrong where its error is as small as it may be."""
+    """Return the rows of a table; in an old one, values with an accepted error are not wrong."""
     for row in table["rows"]:
         for side in sides(row):
             if "error" in side and side["error"] <= _allowed(row, ranks or 2) < math.inf:
@@ -142,7 +143,7 @@ def counted(table: ReadTable, ranks: int | None) -> list[Row]:
     return table["rows"]
 
 
-_SOME = 100.0  # microseconds; less may be milliseconds
+_SOME = 100.0  # microseconds; lower values may be milliseconds
 _MOST_FACTOR, _ROUNDED = 2.0, 0.1
 """busbw is at most twice algbw, and algbw is size over time (nccl-tests, doc/PERFORMANCE.md), printed with 3 digits."""
 
@@ -157,7 +158,7 @@ def _contradicting(size: int, side: Side, collective: str | None, ranks: int | N
     texts = []
     if time == 0:
         texts.append("%d bytes took no time" % size)
-    least = (1 - _ROUNDED) * algbw  # two ranks: 1; the factor of one is 0
+    least = (1 - _ROUNDED) * algbw  # for two ranks the factor is 1; for one rank it is 0
     if collective == "all_reduce" and (ranks or 0) > 1 and busbw is not None and 0 < busbw < least and algbw >= 10:
         texts.append(
             "busbw at %d bytes is %g and algbw %g GB/s, and of all_reduce the factor is 1 at least"
@@ -175,7 +176,7 @@ def _contradicting(size: int, side: Side, collective: str | None, ranks: int | N
 
 
 def sound_rows(table: ReadTable, ranks: int | None) -> list[Row]:
-    """Return the rows with consistent numbers: a few torn rows hold numbers of others, and are not evidence."""
+    """Return the rows with consistent numbers: torn rows hold numbers of others, and are not evidence."""
     sound = [
         row
         for row in table["rows"]
@@ -186,7 +187,7 @@ def sound_rows(table: ReadTable, ranks: int | None) -> list[Row]:
 
 
 def busbw(table: ReadTable, rows: Sequence[Row] | None = None) -> list[tuple[int, float]]:
-    """Return (size, best bus bandwidth of the row) for every readable row, or of some."""
+    """Return (size, best bus bandwidth of the row) for every readable row, or for some."""
     points = []
     for row in table["rows"] if rows is None else rows:
         values = bandwidths(row)
@@ -196,11 +197,12 @@ def busbw(table: ReadTable, rows: Sequence[Row] | None = None) -> list[tuple[int
 
 
 def fall(table: ReadTable, rows: Sequence[Row] | None = None) -> tuple[float, float, int] | None:
-    """Return from which bus bandwidth to which it collapses as messages grow, in GB/s, and at how many bytes.
+    """Return the bus bandwidths before and after a collapse as messages grow, in GB/s, and its size in bytes.
 
-    The largest message, of 64 MiB or more, gives less than 40 % of the peak, or one between less than a quarter of what
-    a smaller one gave. Healthy curves rise and stay: over the corpus' healthy tables the largest size gives more than
-    85 % of the peak, every one from 64 MiB on more than 60 % of what is before it; the sick link of row 72 gives 12 %.
+    The largest message, of 64 MiB or more, reaches less than 40 % of the peak, or one between less than a quarter of a
+    smaller one. Healthy curves rise and then remain level. In the corpus' healthy tables the largest size reaches more
+    than 85 % of the peak, and every one from 64 MiB on more than 60 % of those before it. The defective link of row 72
+    reaches 12 %.
     """
     best: dict[int, float] = {}
     for size, value in busbw(table, rows):

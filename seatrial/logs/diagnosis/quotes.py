@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .judge import Judgement
 
 SAID = ("test-failure", "nccl-error", "signal", "test-stack", "terminated")
-_CLOSED = "gloo-error"  # of a peer that ended, mostly
+_CLOSED = "gloo-error"  # usual event of a peer that ended
 _TRACE_END = re.compile(r"-> (\d)\b")  # an ncclResult_t
 _OPEN_END = re.compile(r" ?/ ?'$")  # nccl-tests shows two texts of an error, and the second may be empty
 # The prefix of a message: tags, the process, the place in the source.
@@ -25,10 +25,10 @@ _MESSAGE = re.compile(
     r"|^\s*what\(\):\s+|^Last error:\s*|^# seatrial bench: "
     r"|^[\[(]?(?:\d{4}-\d\d-\d\d[ T]|[EFIW]\d{4} |ERROR \d\d-\d\d )[^\]]{0,200}?\.(?:cc|cpp|cu|go|h|py):\d{1,5}[\]:] "
 )
-_CUDA = re.compile(r"(?i)cuda (?:\w+ )?(?:error|failure)|ncclUnhandledCudaError|-> 1\b")  # the code: ncclResult_t
-_PEER = re.compile(r"(?:recv from|send to|remote peer) ([\w.:-]{2,253}<\d{1,5}>)")  # of a socket that was closed
+_CUDA = re.compile(r"(?i)cuda (?:\w+ )?(?:error|failure)|ncclUnhandledCudaError|-> 1\b")  # code 1 of ncclResult_t
+_PEER = re.compile(r"(?:recv from|send to|remote peer) ([\w.:-]{2,253}<\d{1,5}>)")  # address of a closed socket
 _LONGEST = 160
-# How launchers report that a signal ended a process: its negative number (Python), or 128 and more (a shell).
+# Exit codes for a signal: launchers report its negative number (Python), or 128 plus it (a shell).
 _CODE = re.compile(r"(?i)(?:exit|return)(?:ed with)?(?: ?code| status)\W{1,6}(?:-(\d{1,2})\b|1(2[89]|[3-5]\d)\b)")
 _XID = re.compile(r"NVRM: Xid \([^)]{4,40}\): (\d{1,3})\b")
 
@@ -60,7 +60,7 @@ def trouble_said(judgement: Judgement) -> Note | None:
     if note is None or not note.text.endswith("Traceback (most recent call last):"):
         return note
     behind = [said for said in map(judgement.event, ("ended", "trouble")) if said and place(said) > place(note)]
-    return min(behind, key=place, default=note)  # a traceback's beginning shows nothing
+    return min(behind, key=place, default=note)  # a traceback's first line shows nothing
 
 
 def follows(judgement: Judgement) -> Note | None:
@@ -87,7 +87,7 @@ def crash_lines(judgement: Judgement) -> list[Note]:
 
 
 def crash_cause(judgement: Judgement) -> str | None:
-    """Quote the log's end, and its significance."""
+    """Quote the log's end, and explain its significance."""
     warning, _ = judgement.earliest("warn")
     gone = follows(judgement)
     said = [note for note in (warning, *map(judgement.event, SAID)) if note is not None]
@@ -97,7 +97,7 @@ def crash_cause(judgement: Judgement) -> str | None:
     own = judgement.event("uncaught")
     own = None if own is None or "/gloo/transport/" in own.text else own
     if note is not None and own is not None and note is judgement.event("signal") and _before(own, note):
-        note = own  # the process ends of a signal for it: threads that still run
+        note = own  # the process ends with a signal because of it: threads that still run
     what = judgement.event("what")
     if note is not None and note.text.lstrip().startswith("terminate called") and _behind(note, what, 2):
         note = what  # the exception's own words
@@ -108,7 +108,7 @@ def crash_cause(judgement: Judgement) -> str | None:
     if warning is None and gone is not None and (note in (None, error) or place(gone) < place(note)):
         note = gone
     elif last is not None and note is error:
-        note = last  # the text of NCCL's error follows it
+        note = last  # the text of NCCL's error follows
     note = note or judgement.earliest("trace")[0]
     if note is None and (closed := judgement.event(_CLOSED)) is not None:
         note, gone = own or closed, closed
@@ -153,11 +153,11 @@ def _before(one: Note, other: Note) -> bool:
 _FRAME = re.compile(
     r"([\w.+-]+\.so[\d.]*)\((\w*)|0x[0-9a-f]+ (\w+\(\))|File \"(?:[^\"]*/)?([^\"/]+/[^\"/]+\", line \d+ in \w+)"
 )
-_NEAR = 40  # lines behind a signal in which its stack begins: what a launcher prints of several processes is between
+_NEAR = 40  # lines after a signal in which its stack may begin, between the output of other processes
 
 
 def _stack(judgement: Judgement, note: Note) -> str:
-    """Say, behind a signal's own word, in which library or function the process was."""
+    """Add to the signal's own text the library or function of the process."""
     frame = judgement.event("frame")
     if frame is None or frame.source != note.source or not 0 < frame.line - note.line <= _NEAR:
         return ""
@@ -171,7 +171,7 @@ def _behind(note: Note, other: Note | None, most: int) -> bool:
 
 
 def ended_in_cuda(judgement: Judgement) -> bool:
-    """Return whether the first that a failing job shows of its end is a CUDA call that failed."""
+    """Return whether a failing job's first sign of its end is a failed CUDA call."""
     notes = [note for note in crash_lines(judgement) if judgement.crash]
     first = min(notes, key=place, default=None)
     return first is not None and _CUDA.search(first.text) is not None
@@ -186,6 +186,6 @@ def later_run(judgement: Judgement, note: Note) -> str:
 
 
 def warning_said(judgement: Judgement) -> str:
-    """Return the first warning of a log that shows nothing else to judge by."""
+    """Return the first warning of a log without other evidence."""
     note = judgement.earliest("warn")[0] or follows(judgement) or judgement.unexplained()
     return "" if note is None else "; it does warn: %s" % quoted(note)

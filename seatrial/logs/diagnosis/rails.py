@@ -1,7 +1,7 @@
-"""Rails that carry data, counted per host from channel lines, never from bandwidth and never from the banner.
+"""Rails that carry data, counted per host from channel lines, never from bandwidth or the banner.
 
-A healthy host may find more devices than it uses (an EFA node lists 32 and uses 8), so only a profile, or a host that
-also lists fewer devices than its peers, or uses a quarter of theirs at most, makes a missing rail.
+A healthy host may list more devices than it uses (an EFA node lists 32 and uses 8). So a rail is missing only by a
+profile, or on a host that also lists fewer devices than its peers, or uses at most a quarter of theirs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def rails_used(hosts: Iterable[Host]) -> set[str]:
 
 
 def rails_missing(used: set[str], expected: int, filters: set[str]) -> str:
-    """Return how many rails of those that a host must use carry channels, or '' where none is missing.
+    """Return how many of a host's required rails carry channels, or '' if none is missing.
 
-    ``filters`` are the values of NCCL_IB_HCA, by which NCCL leaves devices out.
+    ``filters`` are the values of NCCL_IB_HCA, by which NCCL excludes devices.
     """
     if len(used) >= expected:
         return ""
@@ -37,7 +37,7 @@ def rails_missing(used: set[str], expected: int, filters: set[str]) -> str:
 
 
 _FEW = 0.25
-"""Of the rails of another host with as many ranks and devices: NCCL gives every host's channels a NIC next to a GPU."""
+"""The share of rails of a peer with as many ranks and devices: NCCL gives every host's channels a NIC next to a GPU."""
 
 
 def _in_one_ring(judgement: Judgement) -> bool:
@@ -47,11 +47,11 @@ def _in_one_ring(judgement: Judgement) -> bool:
 
 
 def judge_ports(judgement: Judgement) -> None:
-    """Report ports that carry channels and are slower than the profile says, or than the others that do.
+    """Report ports with channels that are slower than in the profile, or than the other ports with channels.
 
-    NCCL prints the rate of each port from its active width and speed (transport/net_ib, ncclIbSpeed): a cable or a
-    transceiver that trained lower shows there. Without a profile, half of the ports or more at the lower rate may be
-    what was built: that is a remark, and no go.
+    NCCL prints the rate of each port from its active width and speed (transport/net_ib, ncclIbSpeed), which shows a
+    cable or a transceiver that trained lower. Without a profile, half or more of the ports at the lower rate may be the
+    design: that is a remark, but not a go.
     """
     ports, expect = judgement.view.devices.ports, judgement.expect
     used = {host["name"] or "": rails_used([host]) for host in judgement.hosts}
@@ -76,7 +76,7 @@ def judge_ports(judgement: Judgement) -> None:
 
 
 def judge_rails(judgement: Judgement) -> None:
-    """Report hosts that use fewer rails than the profile says, or than their peers with more devices."""
+    """Report hosts that use fewer rails than the profile requires, or than their peers with more devices."""
     if not any(
         connector.kind == "net"
         for connectors in judgement.view.connectors.values()
@@ -93,18 +93,18 @@ def judge_rails(judgement: Judgement) -> None:
     filters = judgement.job.env["NCCL_IB_HCA"]
     for host in hosts:
         if ranks[id(host)] < most or set(host["ranks"]) - set(host["connected"]):
-            continue  # a log that was cut before the channels shows a rank, not its rails
+            continue  # a log truncated before the channels shows a rank, not its rails
         used, missing = rails_used([host]), ""
         if rails is not None:
             missing = rails_missing(used, rails, filters)
         elif (
             full
             and used
-            and (  # traffic between hosts uses one: where none shows, its lines are not read
+            and (  # traffic between hosts uses one: if none shows, its lines are missing
                 (len(used) < best and 0 < (host["rails_offered"] or 0) < max(offers))
                 or (len(used) <= _FEW * best and host["rails_offered"] == max(offers) and _in_one_ring(judgement))
             )
-        ):  # NCCL may choose differently, and not that differently
+        ):  # NCCL may choose differently, but not by this much
             missing = "%d rail%s channels here and %d on another host (%s)" % (
                 len(used),
                 " carries" if len(used) == 1 else "s carry",

@@ -1,7 +1,7 @@
-"""The remaining causes, in order, each with a command that rules it out: faults of a job in, ranked causes out.
+"""The remaining causes, ranked, each with a command that rules it out: faults of a job in, causes out.
 
-First the causes that the worst fault may have, those before others that the log's circumstances support, and without
-those that it rules out; then the further faults, and other observations.
+First the possible causes of the worst fault, those that the log's circumstances support before others, without those
+that the log rules out; then the further faults, and other observations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Signs:
     """The circumstances in a log that distinguish causes: its link layer, whether the job had worked before.
 
-    Each is looked at once it is requested.
+    Each is evaluated on demand.
     """
 
     def __init__(self, judgement: Judgement) -> None:
@@ -45,7 +45,7 @@ def _roce(judgement: Judgement) -> bool | None:
 
 
 def _running(judgement: Judgement) -> bool | None:
-    """Return whether ranks were connected before something failed; None where it does not show how far they came."""
+    """Return whether ranks were connected before a failure; None if the log does not show their progress."""
     job = judgement.job
     if "connected" in job.flags or any(table["rows"] for table in judgement.tables):
         return True
@@ -57,7 +57,7 @@ def _not(value: bool | None) -> bool | None:
 
 
 def _rails_crossed(judgement: Judgement) -> bool:
-    """Return whether the log shows both ends of an edge, and another NIC at one than at the other."""
+    """Return whether the log shows both ends of an edge with different NICs."""
     ends: dict[tuple[str, int, int, int], dict[str, set[str]]] = {}
     for item in judgement.view.crossings:
         if item.connector.kind == "net" and item.connector.side and item.transport not in TCP:
@@ -67,17 +67,17 @@ def _rails_crossed(judgement: Judgement) -> bool:
 
 
 def _geforce(judgement: Judgement) -> bool | None:
-    """Return whether GeForce cards are listed; None where nothing names the GPUs."""
+    """Return whether GeForce cards are listed; None if no line names the GPUs."""
     names = gpus_named(judgement)
     return any("GeForce" in name for name in names) if names else None
 
 
-_FIRST = 3  # operations that a program may have done before its first one of any size (a barrier, a check of sizes)
+_FIRST = 3  # operations that a program may complete before its first one of any size (a barrier, a check of sizes)
 _PCIE_CHANNELS = 4  # NCCL's searches take 2 to 4 over PCIe, 8 and more over NVSwitch (graph/search.cc)
 
 
 def _over_pcie(judgement: Judgement) -> bool | None:
-    """Say whether a host's GPUs use P2P without NVLink and waited in their first operations; False where none does."""
+    """Return whether a host's GPUs use P2P without NVLink and waited in their first operations; False if none does."""
     job, view = judgement.job, judgement.view
     if view.nodes != 1 or not view.local["p2p"] or not job.flags.isdisjoint(("nvlink", "nvls")):
         return False
@@ -91,14 +91,14 @@ def _over_pcie(judgement: Judgement) -> bool | None:
 
 
 def _first_operation(judgement: Judgement) -> bool:
-    """Say whether ranks waited in their very first operation, of a job without hosts or channels in its log."""
+    """Return whether ranks waited in their very first operation, in a job without hosts or channels in its log."""
     job = judgement.job
     waited = [number for source in job.sources.values() for numbers in source.watch.values() for number in numbers]
     return min(waited, default=2) <= 1 and judgement.view.nodes is None and not any(proc.edges for proc in job.procs)
 
 
 def _no_row(judgement: Judgement) -> bool:
-    """Return whether a benchmark's ranks are connected, its table has begun, and no row of it was printed."""
+    """Return whether a benchmark's ranks are connected and its table has begun, but has no row yet."""
     begun = [table for table in judgement.tables if table["columns"]]
     return bool(begun) and "connected" in judgement.job.flags and not any(table["rows"] for table in judgement.tables)
 
@@ -146,7 +146,7 @@ def rank(
 
 
 def quoted_cause(words: str) -> Cause:
-    """Return the cause of a log that shows no fault, and mentions trouble."""
+    """Return the cause of a log that shows no fault, but mentions trouble."""
     return {
         "fault": "nccl.unexplained",
         "cause": "the log says: %s" % words,
@@ -174,6 +174,6 @@ def _alternatives(name: str, signs: Signs | Mapping[str, bool | None]) -> list[C
 
 def _own(fault: FoundFault) -> Cause:
     name = fault["why"] or fault["fault"]
-    # what a log does not show is not a cause: the sign that it does show is
+    # a fact that a log does not show is not a cause; a sign that it shows is
     text = catalogue()[name].meaning if fault["fault"] == "nccl.no-evidence" else fault["cause"]
     return {"fault": name, "cause": text, "confirm": fault["confirm"]}

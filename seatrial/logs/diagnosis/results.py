@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from .judge import Judgement
 
 _DEGRADED = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "degraded"))
-# A cause, and what it is called where the job went on: NCCL_IGNORE_DISABLED_P2P goes around a broken NVLink. That a
-# port failed and another one took over is reported as information (net_ib/p2p_resiliency*.cc).
+# A cause, and its name if the job continued: NCCL_IGNORE_DISABLED_P2P bypasses a broken NVLink. A failed port with
+# another one taking over is reported as information (net_ib/p2p_resiliency*.cc).
 _WENT_ON = {"nccl.nvlink-broken": "nccl.p2p-off", "info:nccl.nvlink-broken": "nccl.p2p-off"}
 _TOOK_OVER = {"info:nccl.ib-given-up": "nccl.ib-recovered"}
 
 
 def judge_node(judgement: Judgement) -> None:
-    """Report lines about degraded work inside nodes."""
+    """Report lines about degraded operation inside nodes."""
     went_on = _WENT_ON if judgement.ended_badly else {**_WENT_ON, **_TOOK_OVER}
     for said, name in (*((name, name) for name in _DEGRADED), *went_on.items()):
         note, procs = judgement.earliest(said)
@@ -55,14 +55,14 @@ def _intra_cause(judgement: Judgement) -> str | None:
 
 
 def _ranks_said(judgement: Judgement) -> int:
-    """Return how many ranks the program mentions, where all of this one host's communicators are smaller; else 0."""
+    """Return how many ranks the program mentions, if all of this one host's communicators are smaller; else 0."""
     said, shown = max(judgement.job.numbers.get("world", ()), default=0), judgement.view.ranks
     return said if judgement.view.nodes == 1 and shown is not None and said > shown else 0
 
 
 def _hosts_apart(judgement: Judgement) -> list[str]:
-    """Return the hosts of a log where each has whole communicators of its own, and none spans two; else nothing."""
-    hosts: dict[str, str] = {}  # by communicator
+    """Return the hosts of a log if each has whole communicators of its own, and none spans two; else nothing."""
+    hosts: dict[str, str] = {}  # hosts by communicator
     for proc in judgement.job.procs:
         for key, _ in proc.comms:
             if not key.startswith("0x") or hosts.setdefault(key, host := judgement.job.node_of[proc]) != host:
@@ -95,7 +95,7 @@ def _of_copies(table: ReadTable) -> bool:
 
 
 def _ranks_of(judgement: Judgement, table: ReadTable) -> int | None:
-    """Return how many ranks printed a table: the job's, or one, where the table shows that and the job's is another."""
+    """Return how many ranks printed a table: 1 if it shows so and is not of the whole job, else the job's."""
     further = any(other["rows"] and not of_one_rank(other["rows"]) for other in judgement.tables)
     alone = of_one_rank(table["rows"]) and (judgement.view.ranks is None or further)
     return 1 if alone else judgement.view.ranks
@@ -137,19 +137,19 @@ def judge_tables(judgement: Judgement) -> None:
         odd = table["odd"] + unreasonable(table, ranks)
         odd += (
             [] if judgement.event("separate-runs") or _of_copies(table) else of_other_rows(table)
-        )  # the copies' rows and ends do not pair
+        )  # copies interleave their rows and ends
         if odd:
             judgement.add("nccl.odd-numbers", what, [], cause="; ".join(odd[:3]))
 
 
 def _unlike_gpus(judgement: Judgement) -> str:
-    """Say which kinds of GPUs a benchmark lists, where it lists more than one: NCCL's kernels differ by generation."""
+    """Name the kinds of GPUs of a benchmark that lists more than one: NCCL's kernels differ by generation."""
     kinds = sorted({str(line[4]) for line in judgement.job.rank_lines.values() if len(line) > 4 and line[4]})
     return ", and its GPUs are of several kinds (%s)" % ", ".join(kinds[:4]) if len(kinds) > 1 else ""
 
 
 def _chunk_sizes(judgement: Judgement) -> list[str]:
-    """Return the settings by which NCCL moves more in a step than its buffers hold: wrong data, and fast."""
+    """Return the settings by which NCCL moves more in a step than its buffers hold, which gives fast but wrong data."""
     names = ("NCCL_CHUNK_SIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_P2P_PCI_CHUNKSIZE", "NCCL_P2P_NVL_CHUNKSIZE")
     set_to = {(name, value) for name in names for value in judgement.job.env[name]}
     return ["%s=%s" % item for item in sorted(set_to)[:4]]

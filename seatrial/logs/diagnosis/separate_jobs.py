@@ -1,7 +1,7 @@
-"""Several jobs that were given together and may have been meant as one: each on its own host, and all equal.
+"""Several equal jobs on separate hosts that were given together and may have been intended as one.
 
-A benchmark is run on each host alone on purpose. A program that trains there may have been started without the others:
-torchrun without --nnodes runs, on each host, and is healthy.
+A benchmark runs on each host alone on purpose. A training program may have been started without the others: torchrun
+without --nnodes runs on each host, and is healthy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def report_single(documents: Sequence[JobDocument]) -> None:
     """Report healthy jobs on one host each, of equal size and version, with no traffic between them.
 
-    Those that show no benchmark's numbers are not proof that the job which was meant runs: inconclusive.
+    Without a benchmark's numbers they do not prove that the intended job runs: inconclusive.
     """
     by_shape: dict[tuple[int | None, str | None], list[JobDocument]] = {}
     for document in documents:

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def process_order(proc: Proc) -> tuple[str, int]:
-    """Return a stable order of processes."""
+    """Return a stable sort order of processes."""
     return proc.host or "", proc.pid or 0
 
 
 def subject_of(judgement: Judgement, procs: list[Proc]) -> str:
-    """Name processes for a person: hosts, and their ranks where it is not all of the host."""
+    """Name processes for a reader: hosts, and their ranks if these are not all of the host."""
     if not procs:
         return "the job"
     nodes: dict[str, list[Proc]] = {}

@@ -1,6 +1,6 @@
 """The end of a job: a hang, or a crash with its first cause.
 
-One broken thing is one fault: consequences of the first cause (a peer that went away) are not reported.
+One defect is one fault: consequences of the first cause (a lost peer) are not reported.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def judge_ending(judgement: Judgement) -> None:
 
 
 def _explained(judgement: Judgement, name: str, note: Note) -> Detail:
-    """Return the text of the cause that ended the job, by its line and by the network that NCCL took."""
+    """Return the text of the cause that ended the job, by its line and the network that NCCL chose."""
     why, text, variant = refine(judgement, name, note)
     if name in having("stage", "connect") and why in (None, "nccl.bootstrap-unroutable"):
         if why is None and virtual_interfaces(judgement):
@@ -102,7 +102,7 @@ def _came_up(judgement: Judgement) -> bool:
 def _stopped_the_job(judgement: Judgement, cause: str, note: Note) -> bool:
     """Return whether a cause ended the job: it failed, waited, or never came up.
 
-    RDMA errors may have been recovered, and MPI continues without the UCX that it could not use.
+    RDMA errors may have been recovered, and MPI continues without an unusable UCX.
     """
     if judgement.crash or judgement.hang or (cause in having("deadly") and not _overcome(judgement, cause, note)):
         return True
@@ -111,7 +111,7 @@ def _stopped_the_job(judgement: Judgement, cause: str, note: Note) -> bool:
 
 
 def _overcome(judgement: Judgement, cause: str, note: Note) -> bool:
-    """Return whether the job ended all the same, or the fault in a foreign line let NCCL come up."""
+    """Return whether the job completed despite it, or NCCL came up despite the fault in a foreign line."""
     if judgement.survived(cause):
         return True
     if cause in judgement.job.noted or cause == "nccl.gpu-xid" or not (_came_up(judgement) or judgement.finished):
@@ -123,15 +123,15 @@ def _subject(judgement: Judgement, name: str) -> str:
     return subject_of(judgement, judgement.job.noted.get(name, []))
 
 
-_LAUNCHER = "ssh: "  # tries once
-_WORKER_GONE = "connection error code 2"  # of Ray, which does not know why
+_LAUNCHER = "ssh: "  # the launcher tries once
+_WORKER_GONE = "connection error code 2"  # Ray does not know the reason
 _NAMES_NOTHING = (
-    "Call to CUDA function failed"  # of ncclUnhandledCudaError (ncclGetErrorString), before the failed call
+    "Call to CUDA function failed"  # text of ncclUnhandledCudaError (ncclGetErrorString), before the failed call
 )
 
 
 def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
-    """Return the causes that were seen: the earliest line over processes first, of each its first warning that is one.
+    """Return the causes in the log: for each process its first warning that is a cause, the earliest line first.
 
     Warnings after the first error trace of a process are consequences, unless nothing preceded it.
     """
@@ -146,7 +146,7 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
             late = trace is not None and place(note) > place(trace)
             causes.append((late or name in later, note.source, note.line, name, note))
     said = {"nccl.cuda-failure"}.intersection(name for *_, name, _ in causes)  # the program only repeats NCCL's message
-    bare = all(name in above | later for *_, name, _ in causes)  # an application's own word may precede it
+    bare = all(name in above | later for *_, name, _ in causes)  # an application's own message may precede it
     for source in judgement.job.sources.values():
         for event, note in source.events.items():
             name = event[8:]
@@ -186,7 +186,7 @@ def _hang_evidence(judgement: Judgement) -> list[EvidenceLine]:
 def _watch_summary(watch: dict[str, list[int]]) -> str | None:
     """Describe which ranks gave up on which operation.
 
-    Every process group counts its own operations: numbers are compared inside one.
+    Every process group counts its own operations: numbers are compared within one group.
     """
     groups = {
         (rank, number): group

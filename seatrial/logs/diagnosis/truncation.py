@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def judge_truncation(judgement: Judgement) -> None:
-    """Report a log that shows no failure and stops before the job does, by the first sign of it."""
-    if judgement.ended_badly or judgement.event("separate-runs"):  # the copies' headers and ends do not pair
+    """Report a log that shows no failure and stops before the job does, by its first sign."""
+    if judgement.ended_badly or judgement.event("separate-runs"):  # copies interleave their headers and ends
         return
     subject, missing = "the job", ""
     table = _table_without_end(judgement) if judgement.tables else None
@@ -51,9 +51,9 @@ def judge_cut_channels(judgement: Judgement) -> None:
 
 
 def _cut_channels(judgement: Judgement) -> Note | None:
-    """Return the first line of a channel that is cut, where there are more of them than processes tear."""
+    """Return the first truncated channel line, if there are more of them than processes tear."""
     notes = [proc.notes["line channel-cut"] for proc in judgement.job.noted.get("line channel-cut", [])]
-    cut = sum({id(note): note.count for note in notes}.values())  # processes may share one
+    cut = sum({id(note): note.count for note in notes}.values())  # processes may share a line
     edges = (connections for proc in judgement.job.procs for connections in proc.edges.values()) if cut else ()
     shown = sum(channels_in(mask) for connections in edges for mask in connections.values())
     return judgement.earliest("line channel-cut")[0] if cut > _TORN * shown else None
@@ -70,10 +70,10 @@ def _unfinished_start(view: View) -> str:
 
 
 def _table_without_end(judgement: Judgement) -> ReadTable | None:
-    """Return the last table that has no end.
+    """Return the last table without an end.
 
-    One that a stream ends in although those before are whole: its tests never completed. So of a single one
-    that is there from its beginning; else what is missing was left out of an excerpt, where the job ended.
+    It is the table in which a stream ends although those before are complete: its tests never completed. The same holds
+    for a single table with its beginning; otherwise an excerpt of a completed job left out the missing part.
     """
     streams = [cast("list[ReadTable]", source.tables) for source in judgement.job.sources.values()]
     cut = [
@@ -87,15 +87,15 @@ def _table_without_end(judgement: Judgement) -> ReadTable | None:
 
 
 def _begun(table: ReadTable) -> bool:
-    """Return whether a table is there from its beginning, or has one and no row."""
+    """Return whether the log has a table's beginning, or a table without rows."""
     return bool(table["config"]) or (bool(table["columns"]) and not table["rows"])
 
 
 def _half_shown(view: View) -> str:
-    """Compare the two ends of each network edge: both ranks print the same channels, unless a log was cut.
+    """Compare the two ends of each network edge: both ranks print the same channels, unless a log was truncated.
 
-    A cut may hide the one socket. Sender and receiver have each printed their end since NCCL 2.4. Where the
-    other end's process is not in the log at all, nothing is compared.
+    A truncation may hide the only socket. Sender and receiver have each printed their end since NCCL 2.4. If the other
+    end's process is not in the log at all, nothing is compared.
     """
     pairs = [*view.pairs.values(), *(between(view.local_net).values() if view.local_net else ())]
     if all(pair.sent == pair.received for pair in pairs):
@@ -115,14 +115,14 @@ def _half_shown(view: View) -> str:
     return "%d of %d network edges show channels at one end only, such as %d -> %d" % (len(torn), len(edges), src, dst)
 
 
-# Processes that write to one pipe tear each other's lines now and then (1 of 65 channel lines of a healthy log); what
-# is missing beyond that was cut off.
+# Processes that write to one pipe sometimes tear each other's lines (1 of 65 channel lines of a healthy log); more
+# missing lines were truncated.
 _TORN = 0.05
 _CONFIRMS = (2, 8)  # since 2.8.3 every rank closes its channels with a line such as 'Connected all rings'
 
 
 def _unconfirmed(view: View) -> str:
-    """Count the ranks that set up ring or tree channels over the network and never say that these are connected."""
+    """Count the ranks that set up ring or tree channels over the network and never report them as connected."""
     over = {
         proc
         for proc, connectors in view.connectors.items()
@@ -141,7 +141,7 @@ def _version(proc: Proc) -> tuple[int, ...]:
     return max((tuple(int(part) for part in match.groups()) for match in versions if match), default=())
 
 
-_SIGNS_OF_A_CUT = (  # each behind the kind of evidence that it needs
+_SIGNS_OF_A_CUT = (  # each sign with the kind of evidence that it needs
     ("communicators", _unfinished_start),
     ("communicators", _half_shown),
     ("connections", _unconfirmed),

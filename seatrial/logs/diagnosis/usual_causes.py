@@ -1,6 +1,6 @@
 """Usual causes of an NCCL error that the log shows by name only, as NCCL_DEBUG was not set.
 
-They are alternatives of nccl.crash, each with what the line must say, the more usual first.
+They are alternatives of nccl.crash, each with the text that the line must have, the most usual first.
 """
 
 from __future__ import annotations
@@ -36,15 +36,19 @@ def with_usual_causes(causes: Sequence[Cause], judgement: Judgement, signs: Sign
     usual = given + usual
     if not usual:
         return list(causes)
-    slow = [cause for cause in causes[1:] if cause["fault"].startswith("nccl.bandwidth")]  # ends no job
-    return [*(cause for cause in causes[1:] if cause not in slow), *usual, *slow]  # the first one only quotes the error
+    slow = [cause for cause in causes[1:] if cause["fault"].startswith("nccl.bandwidth")]  # a low bandwidth ends no job
+    return [
+        *(cause for cause in causes[1:] if cause not in slow),
+        *usual,
+        *slow,
+    ]  # the first cause only quotes the error
 
 
 _GRAPH = frozenset(("nccl.crash", "nccl.internal", "nccl.ranks-differ", "nccl.topology-search"))  # a graph may end so
 
 
 def _given_graph(judgement: Judgement) -> list[Cause]:
-    """Return the graph that NCCL was given as a cause: it is made for an experiment, and fits one kind of machine."""
+    """Return NCCL_GRAPH_FILE's graph as a cause: it is written for experiments, and fits one kind of machine."""
     files = sorted(judgement.job.env["NCCL_GRAPH_FILE"] - {""})
     if not files:
         return []
@@ -61,9 +65,9 @@ _OWN_USAGE = re.compile(r"ncclInvalid(?:Usage|Argument)|invalid (?:usage|argumen
 
 
 def _said_more(judgement: Judgement) -> bool:
-    """Return whether NCCL warned, or a line shows more than the error: a peer that went away, what follows it.
+    """Return whether NCCL warned, or a line shows more than the error: a lost peer, its consequences.
 
-    Who is reported that it uses NCCL wrongly ends by itself, and its peers see it go away.
+    A process with a reported usage error of NCCL ends by itself, and its peers lose it.
     """
     if judgement.earliest("warn")[0] or judgement.event("last-error"):
         return True

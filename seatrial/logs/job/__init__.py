@@ -1,1 +1,1 @@
-"""Streams become jobs, processes become nodes, channels become pairs of hosts: facts, nothing judged."""
+"""Streams become jobs, processes become nodes, channels become pairs of hosts: facts without judgement."""

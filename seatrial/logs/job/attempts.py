@@ -1,7 +1,7 @@
-"""A job that was started again, as torchrun does with --max-restarts: which attempt was the last one.
+"""The last attempt of a restarted job, as torchrun restarts it with --max-restarts.
 
-Its processes are others, of the same ranks on the same GPUs, and begin after the last line of those before them; or it
-is all of NCCL that the log shows, and the failure is in front of it. Communicators are distinguished by their ids.
+Its processes are new, of the same ranks on the same GPUs, and begin after the last line of the earlier ones. Or it has
+all of NCCL's lines in the log, and the failure precedes it. Communicators are distinguished by their ids.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ..reader.events.signals import TROUBLE
 from ..reader.state.process import Proc, Source
 from .jobs import Job
 
-_FAILS = ("symptom ", "last-error")  # how further events against a job begin
+_FAILS = ("symptom ", "last-error")  # prefixes of further events against a job
 
 
 def last_attempt(job: Job) -> Job | None:
-    """Return the last attempt as its own job, without what was said before it; None where there was no other.
+    """Return the last attempt as a separate job, without the earlier lines; None if there was only one.
 
-    Of several streams, those that show no attempt stay whole: it is unknown to which one they belong.
+    Streams that show no attempt are kept whole, since their attempt is unknown.
     """
     attempts = _attempts(job.procs)
     last = attempts[0] if len(attempts) == 1 else _last(job, attempts)
@@ -31,7 +31,7 @@ def last_attempt(job: Job) -> Job | None:
         return None  # an incomplete benchmark is not an attempt at the next one
     apart = [note for proc in job.procs if not proc.comms for note in proc.notes.values()]
     if any(note.line < starts.get(note.source, 0) <= note.last for note in apart):
-        return None  # as above
+        return None  # an incomplete benchmark, as above
     earlier = [proc for proc in job.procs if proc.comms and proc not in last]
     if any(note.last >= starts.get(note.source, 0) for proc in earlier for note in proc.notes.values()):
         return None
@@ -53,12 +53,12 @@ def comes_earlier(evidence: list[EvidenceLine], last: Job) -> bool:
 
 
 def _attempts(procs: list[Proc]) -> list[set[Proc]]:
-    """Return the processes that have to do with one another, since they share communicators."""
-    group_of: dict[str, list[Proc]] = {}  # by communicator
+    """Return the groups of processes that share communicators."""
+    group_of: dict[str, list[Proc]] = {}  # groups by communicator
     for proc in procs:
         keys = [key for key, _ in proc.comms if key.startswith("0x")]
         known = {id(group_of[key]): group_of[key] for key in keys if key in group_of}
-        group = max(known.values(), key=len, default=[])  # the others are moved: nothing is moved often
+        group = max(known.values(), key=len, default=[])  # the smaller groups are moved, so that no item moves often
         for other in known.values():
             if other is not group:
                 group += other
@@ -70,7 +70,7 @@ def _attempts(procs: list[Proc]) -> list[set[Proc]]:
 
 
 def _last(job: Job, attempts: list[set[Proc]]) -> set[Proc]:
-    """Return the processes of the attempt that began behind all others, of the same ranks and GPUs; else none."""
+    """Return the processes of the attempt that began after all others, of the same ranks and GPUs; else none."""
     shown = {index: source.spans for index, source in job.sources.items() if source.spans}
     places = []
     for members in attempts:
@@ -88,7 +88,7 @@ def _last(job: Job, attempts: list[set[Proc]]) -> set[Proc]:
 
 
 def _same_ranks(one: set[Proc], other: set[Proc]) -> bool:
-    """Say whether two attempts have the same places: a rank of one has the host and GPU of that rank in the other."""
+    """Return whether two attempts share a place: a rank with the same host and GPU in both."""
     places = [
         {(proc.host, dev, rank) for proc in each for dev in proc.devs for _, rank in proc.comms}
         for each in (one, other)
@@ -97,7 +97,7 @@ def _same_ranks(one: set[Proc], other: set[Proc]) -> bool:
 
 
 def _starts(job: Job, last: set[Proc]) -> dict[int, int]:
-    """Return of each stream that shows the attempt the first line that does."""
+    """Return the first line of the attempt in each stream that shows it."""
     keys = {key for proc in last for key, _ in proc.comms}
     starts = {}
     for index, source in job.sources.items():

@@ -15,35 +15,35 @@ class Crossing(NamedTuple):
     """One edge between hosts, or over the network, as one process printed it."""
 
     proc: Proc
-    node: str  # of that process
+    node: str  # node of that process
     comm: str
     src: int
-    dst: int  # -1 where switches reduce
-    mask: int  # of its channels
+    dst: int  # -1 if switches reduce
+    mask: int  # mask of its channels
     src_node: str | None
     dst_node: str | None
     carrier: Carrier
 
     @property
     def connector(self) -> Connector:
-        """As it was printed."""
+        """The transport as printed."""
         return self.carrier.connector
 
     @property
     def transport(self) -> str:
-        """The transport behind the network's name."""
+        """The transport of the printed network."""
         return self.carrier.transport
 
 
 Edge: TypeAlias = tuple[Proc, str, str, int, int, int, str | None, str | None, Carrier]
-"""The fields of a crossing; a large job has many, and few of them are requested more than their ends."""
+"""The fields of a crossing; a large job has many, and mostly only their ends are read."""
 End: TypeAlias = tuple[str, int, int, int, str]
 """Communicator, sender, receiver, connection, transport."""
 
 
 @dataclass(slots=True)
 class Between:
-    """The channels from one host to another: masks of channels as senders show them, as receivers do, as neither."""
+    """The channels from one host to another, as masks: by the senders, by the receivers, and by neither."""
 
     sent: dict[End, int] = field(default_factory=dict)
     received: dict[End, int] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from .jobs import Job
 
 
 class Carrier(NamedTuple):
-    """The transport of an edge: the connector as printed, the transport behind its name, and the device's name."""
+    """The transport of an edge: the connector as printed, the transport of its network, and the device's name."""
 
     connector: Connector
     transport: str
@@ -31,24 +31,24 @@ class Devices:
         for proc in job.procs:
             if proc.hcas.keys() - self._all.keys():
                 self._all = {**proc.hcas, **self._all}
-            known = self._on_node.setdefault(job.node_of[proc], proc.hcas)  # most often the one that all have
+            known = self._on_node.setdefault(job.node_of[proc], proc.hcas)  # the device list that most have, mostly all
             if proc.hcas.keys() - known.keys():
                 self._on_node[job.node_of[proc]] = {**proc.hcas, **known}
-        self.links = {value for proc in job.procs for value in proc.facts.get("link", ())}  # link types that are shown
-        self._said: dict[str, dict[int, str]] = {}  # node -> index -> device, by lines other than the list
+        self.links = {value for proc in job.procs for value in proc.facts.get("link", ())}  # link types in the log
+        self._said: dict[str, dict[int, str]] = {}  # node -> index -> device, from lines other than the list
         self.ports: dict[str, dict[str, tuple[str, int]]] = {}  # node -> device -> link type, Mb/s
         for proc in job.procs:
             for text in sorted(proc.facts.get("port", ())):
                 device, _, speed = text.partition(" ")
                 port, _, link = device.partition("/")
                 self.ports.setdefault(job.node_of[proc], {})[port] = (link, int(speed))
-            for text in sorted(proc.facts.get("device", ())):  # the one with its link type is the last
+            for text in sorted(proc.facts.get("device", ())):  # the entry with the link type sorts last
                 index, _, device = text.partition(" ")
                 self._said.setdefault(job.node_of[proc], {})[int(index)] = device
         named = {*self._all.values(), *",".join(job.env["NCCL_IB_HCA"]).split(",")} - {""}
         named |= _uniform(self._said) if self._said else set()
         self.links |= {link_type(device) for device in named if not device.startswith("^")} - {""}
-        if "gids" in job.events:  # net_ib prints GIDs of Ethernet only
+        if "gids" in job.events:  # net_ib prints GIDs for Ethernet only
             self.links.add("RoCE")
         self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
         self._procs = job.procs
@@ -71,7 +71,7 @@ class Devices:
             if verbs and not device:
                 device = self._said.get(self._node_of[proc], {}).get(dev, "")
             carrier = Carrier(connector, self.transport(proc, net, device), name)
-            if verbs and proc.hcas and dev not in proc.hcas:  # as its node, or any other, lists it
+            if verbs and proc.hcas and dev not in proc.hcas:  # the device as its node, or any other, lists it
                 return carrier
         else:
             carrier = Carrier(connector, connector.kind, connector.net)
@@ -79,10 +79,10 @@ class Devices:
         return carrier
 
     def transport(self, proc: Proc, net: str = "IB", device: str | None = None) -> str:
-        """Return the transport behind a network's name, by the process's other lines.
+        """Return the transport of a network's name, by the process's other lines.
 
-        ``device`` is the one that is meant, as it is listed, "" where no list names it; None: any of the network's.
-        Of verbs ``ib`` or ``roce``, and ``ib`` where no line shows the link layer; of libfabric the transport of its
+        ``device`` is the device as listed, "" if no list names it; None: any of the network's. The result for verbs is
+        ``ib`` or ``roce``, and ``ib`` if no line shows the link layer; for libfabric it is the transport of its
         provider.
         """
         kind = family(net)
@@ -98,14 +98,14 @@ class Devices:
         return "roce" if self.links == {"RoCE"} else "ib"
 
     def link_types(self, node: str) -> dict[str, str]:
-        """Return the devices that a node lists, as carriers are named, each with its link type where that shows."""
+        """Return the devices that a node lists, named as in channels, with the link type if known."""
         listed = self._on_node.get(node, {}).values()
         return {each.replace("/SHARP", "").rpartition("/")[0]: link for each in listed if (link := link_type(each))}
 
     def provider(self, proc: Proc) -> str:
-        """Return the fabric behind the libfabric plugin.
+        """Return the fabric that the libfabric plugin uses.
 
-        Its provider decides, AWS's name alone does not (Slingshot uses it too).
+        Its provider decides; AWS's name alone does not (Slingshot uses it, too).
         """
         for values in (proc.facts.get("provider", frozenset()), self._providers):
             for value in sorted(values):
@@ -120,7 +120,7 @@ class Devices:
 
 
 def link_type(device: str) -> str:
-    """Return RoCE or IB, as a device is listed (``mlx5_0:1/RoCE``, also cut), else as its name says; "" for neither."""
+    """Return RoCE or IB from a device's entry (``mlx5_0:1/RoCE``, also truncated), or its name; "" for neither."""
     name, _, printed = device.replace("/SHARP", "").partition("/")
     for link in _LINK_TYPES if printed else ():
         if link.lower().startswith(printed.lower()):
@@ -135,9 +135,9 @@ _PERSISTENT = re.compile(r"(roce|ib)(?:P\d{1,6})?(?:p\d{1,3}s\d|s\d|o\d|x[0-9a-f
 
 
 def _uniform(said: dict[str, dict[int, str]]) -> set[str]:
-    """Return devices with a link type that holds for others.
+    """Return the devices whose link type applies to others.
 
-    Not of a lone bond behind the first, a management interface.
+    A single bond after the first device is a management interface, and does not count.
     """
     known = {(index, device) for devices in said.values() for index, device in devices.items()}
     names = {device for _, device in known}
@@ -156,9 +156,9 @@ _PROVIDERS = (
 
 
 def _on_slingshot(proc: Proc) -> bool:
-    """Say whether the host has Slingshot's interfaces (hsn0, ...), its provider's settings, or a name of HPE Cray EX.
+    """Return whether the host has Slingshot interfaces (hsn0, ...), its provider's settings, or an HPE Cray EX name.
 
-    There a host is called by its node id (nid001234), or by its location (x1000c1s2b0n0: cabinet, chassis, slot).
+    HPE Cray EX names a host by its node id (nid001234), or its location (x1000c1s2b0n0: cabinet, chassis, slot).
     """
     names = [text for fact in ("boot", "oob", "socket") for text in proc.facts.get(fact, ())]
     if any(name.startswith("hsn") for name in names) or any(name.startswith("FI_CXI") for name in proc.env):

@@ -1,4 +1,4 @@
-"""The hosts of a job, and which network devices carry its channels: counted from channel lines, never from a banner."""
+"""The hosts of a job, and the network devices of their channels: counted from channel lines, never from a banner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def hosts_of(view: View) -> list[Host]:
         for connector, transport, _ in connectors.values():
             if connector.kind != "mnnvl" and transport not in TCP:
                 gdr.setdefault(job.node_of[proc], set()).add(bool(connector.gdr))
-    listed = {} if nodes else {rank: str(line[0]) for rank, line in job.rank_lines.items()}  # a table's header alone
+    listed = {} if nodes else {rank: str(line[0]) for rank, line in job.rank_lines.items()}  # only a table's header
     nodes = nodes or {name: [] for name in listed.values()}
     hosts: list[Host] = []
     world = set(job.world)

@@ -1,8 +1,7 @@
-"""A job: its streams and processes, and on which node each of these runs, before anything is judged.
+"""A job: its streams, its processes and their nodes, before any judgement.
 
-Two nodes can carry one host name
-(NCCL_HOSTID, or addresses of one interface that differ); containers can make one node look like two, and NCCL's own
-count then decides.
+Two nodes can have the same host name (NCCL_HOSTID, or different addresses of one interface). Containers can make one
+node look like two; then NCCL's own count decides.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Job:
-    """One job: its streams, its processes (merged over streams), and on which node each of them runs."""
+    """One job: its streams, its processes (merged over streams), and their nodes."""
 
     def __init__(self, sources: dict[int, Source], procs: list[Proc], limited: bool = False) -> None:
         self.sources = sources
-        self.limited = limited  # more was in the log than was read or kept
+        self.limited = limited  # the log has more than was read or kept
         self.procs = procs
         self.node_of: dict[Proc, str] = _nodes(procs)
         self.members: dict[str, dict[int, Proc]] = {}  # communicator -> rank -> process
@@ -32,17 +31,17 @@ class Job:
                     self.members[key], self.comms[key] = {}, []
                 self.members[key].setdefault(rank, proc)
                 self.comms[key].append(comm)
-        # communicator -> ranks that began to set it up, and those that ended that
+        # communicator -> ranks that began its set-up, and those that completed it
         self.started = {key: {comm.rank for comm in comms if comm.started} for key, comms in self.comms.items()}
         self.completed = {key: {comm.rank for comm in comms if comm.completed} for key, comms in self.comms.items()}
         self.nranks = max([comms[0].nranks for comms in self.comms.values()] or [0])
         self.world = [key for key, comms in self.comms.items() if comms[0].nranks == self.nranks]
         self.rank_lines: dict[int, list[object]] = {}  # rank of the world -> its line in a table's header
-        self.events: dict[str, Note] = {}  # of lines that are not a process's, the first sighting over the streams
-        self.numbers: dict[str, set[int]] = {}  # those that events of one kind end in, such as "world 16"
+        self.events: dict[str, Note] = {}  # first sightings of events in foreign lines, over the streams
+        self.numbers: dict[str, set[int]] = {}  # the suffixes of events of one kind, such as "world 16"
         self.facts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by kind, how many processes printed a text
         self.env: defaultdict[str, set[str]] = defaultdict(set)  # the values of a variable, as processes printed them
-        counts = Counter(item for proc in procs for item in proc.facts.items())  # most share theirs
+        counts = Counter(item for proc in procs for item in proc.facts.items())  # most processes share their facts
         for (fact, texts), count in counts.items():
             for text in sorted(texts):
                 self.facts[fact][text] += count
@@ -74,7 +73,7 @@ class Job:
         return first
 
     def member(self, comm: str, rank: int) -> Proc | None:
-        """Return the process that is a rank of a communicator; None where the log does not show it."""
+        """Return the process of a communicator's rank; None if the log does not show it."""
         members = self.members.get(comm)
         if members is None and not comm:
             for key in self.world:
@@ -84,34 +83,34 @@ class Job:
         return members.get(rank) if members else None
 
     def ended(self, proc: Proc) -> bool:
-        """Return whether a process destroyed or aborted those of its communicators that hold the whole job, or all."""
+        """Return whether a process destroyed or aborted all its communicators, or those with the whole job."""
         own_comms = {key for key, _ in proc.comms if key in self.world} or {key for key, _ in proc.comms}
         return bool(own_comms) and own_comms <= proc.facts.get("destroyed", _NONE) | proc.facts.get("aborted", _NONE)
 
     def largest(self, proc: Proc) -> tuple[str, ...]:
-        """Return the communicators of a process that hold most ranks."""
+        """Return a process's communicators with the most ranks."""
         most = max((comm.nranks for comm in proc.comms.values()), default=0)
         return tuple(sorted({key for (key, _), comm in proc.comms.items() if comm.nranks == most}))
 
     def destroyed(self, keys: Collection[str]) -> bool:
-        """Return whether one of these communicators ended as it should: one of its ranks said so.
+        """Return whether one of these communicators ended normally: one of its ranks reported it.
 
-        A rank aborts its own when another one failed, too, so that all of them must have.
+        A rank also aborts its communicator when another rank failed, so all ranks must have aborted.
         """
         procs = [proc for key in keys for proc in self.members[key].values()]
         cleanly = any(not proc.facts.get("destroyed", _NONE).isdisjoint(keys) for proc in procs)
         return cleanly or (bool(procs) and all(map(self.ended, procs)))
 
     def left_by_all(self, keys: Collection[str]) -> bool:
-        """Return whether every rank of these communicators ended: a rank that died says nothing, and others do end."""
+        """Return whether every rank of these communicators ended: a dead rank prints nothing, while others do end."""
         ranks = [rank for key in keys for rank in self.members[key].values()]
         shown = all(len(self.members[key]) >= self.comms[key][0].nranks for key in keys)
         return shown and bool(ranks) and all(map(self.ended, ranks))
 
     def nodes_of_ranks(self) -> dict[str, dict[int, str]]:
-        """Return communicator ("" where a line names none) -> rank -> node.
+        """Return communicator ("" if a line names none) -> rank -> node.
 
-        Of ranks of the world that no process shows, it is the host in a table's header.
+        Ranks of the world without a process have the host in a table's header.
         """
         nodes = {
             comm: {rank: self.node_of[proc] for rank, proc in ranks.items()} for comm, ranks in self.members.items()
@@ -123,13 +122,13 @@ class Job:
 def addressed(procs: list[Proc]) -> bool:
     """Return whether hosts can be distinguished.
 
-    Each process printed host and address, and none was given its host's id.
+    Each process printed host and address, and none has a host id set by the user.
     """
     return all(proc.host is not None and proc.facts.get("boot") for proc in procs) and not renamed(procs)
 
 
 def renamed(procs: list[Proc]) -> bool:
-    """Return whether a process was reported its host's id, so that one host may be several to NCCL on purpose."""
+    """Return whether a process reports a host id set by the user, so that NCCL may count one host as several."""
     return any(proc.facts.get("hostid") or "NCCL_HOSTID" in proc.env for proc in procs)
 
 
@@ -149,7 +148,7 @@ def place(note: Note) -> tuple[int, int]:
 def merged(items: list[tuple[tuple[int, str, int], Proc]]) -> list[Proc]:
     """Merge the same process over streams, and heads with a torn host (``rexnode1`` next to ``node1``, same pid)."""
     merged: dict[tuple[object, ...], Proc] = {}
-    own: set[tuple[object, ...]] = set()  # those that may be changed: a partial's processes stay as they are
+    own: set[tuple[object, ...]] = set()  # changeable copies: a partial's processes are not modified
 
     def join(key: tuple[object, ...], other: Proc) -> None:
         if key not in own:
@@ -183,12 +182,12 @@ def merged(items: list[tuple[tuple[int, str, int], Proc]]) -> list[Proc]:
     return list(merged.values())
 
 
-# The remains of a torn line in front of a host: the end of a pointer, or of a thread's number.
+# The remains of a torn line before a host: the end of a pointer, or of a thread's number.
 _GLUE = re.compile(r"0x[0-9a-f]{4,16}|\d{4,12}")
 
 
 def _glued_hosts(hosts: set[str]) -> dict[str, str]:
-    """Return torn host -> whole one: another host of the job, with a number or a pointer glued in front."""
+    """Return torn host -> whole one: another host of the job, with a number or a pointer prepended."""
     whole_of = {}
     for host in hosts:
         glue = _GLUE.match(host)
@@ -200,9 +199,9 @@ def _glued_hosts(hosts: set[str]) -> dict[str, str]:
 
 
 def _torn_hosts(hosts: Iterable[str], used: dict[str | None, int]) -> list[tuple[str, str]]:
-    """Return (torn, whole) where one host name is the other with something in front, or without its beginning.
+    """Return (torn, whole) if one host name is the other with a prefix, or without its beginning.
 
-    And no other process has the torn one. Every host of a cluster may use the same pids, so that pairs are looked up.
+    No other process may have the torn one. Every host of a cluster may use the same pids, so pairs are looked up.
     """
     known = set(hosts)
     ends = {host[at:]: host for host in sorted(known) if used.get(host, 0) > 1 for at in range(1, len(host))}
@@ -223,7 +222,7 @@ def _copy(proc: Proc) -> Proc:
 
 # -- processes to nodes ------------------------------------------------------------------------------------------------
 def _nodes(procs: list[Proc]) -> dict[Proc, str]:
-    """Name the node of each process: its host, distinguished if two nodes have one name."""
+    """Name the node of each process: its host, with a suffix if two nodes have one name."""
     by_host: dict[str, list[Proc]] = {}
     for proc in procs:
         by_host.setdefault(proc.host if proc.host is not None else "", []).append(proc)
@@ -250,7 +249,7 @@ _MARKS = ("hostid", *_ADDRESSES)
 
 
 def _by_address(members: list[Proc]) -> list[tuple[str, list[Proc]]]:
-    """Split processes of one host name where one interface has several addresses."""
+    """Split processes of one host name if one interface has several addresses."""
     clusters: list[tuple[dict[str, str], list[Proc]]] = []
     silent: list[Proc] = []
     for proc in sorted(members, key=lambda item: item.pid or 0):

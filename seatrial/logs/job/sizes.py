@@ -1,6 +1,6 @@
-"""Ranks and nodes of a job, from NCCL's lines, the table's header, rings.
+"""Ranks and nodes of a job, from NCCL's lines, the table's header or rings.
 
-Or at last the devices of one host.
+The last resort are the devices of one host.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from .jobs import Job
 
 
 def table_nodes(job: Job) -> int | None:
-    """Count hosts by the table's header; None where one GPU is named twice on a host: two hosts of one name, or shared.
+    """Count hosts in the table's header; None if a host names one GPU twice: two hosts of one name, or a shared GPU.
 
-    Only a whole PCI address names a GPU: the short form before 2.14.1 leaves its domain out, and GH200 has one per
-    domain. Of a list that was cut, only its hosts are known, unless their devices make up all of its ranks.
+    Only a full PCI address identifies a GPU: the short form before 2.14.1 omits its domain, and GH200 has one GPU per
+    domain. Of a truncated list only the named hosts are known, unless their devices account for all ranks.
     """
     if not _whole_list(job):
         return None
@@ -36,7 +36,7 @@ def table_nodes(job: Job) -> int | None:
 
 
 def list_cut(job: Job) -> bool:
-    """Return whether the table's header, where there is one, leaves ranks out: nothing is known of those."""
+    """Return whether the table's header, if there is one, omits ranks: nothing is known about those."""
     return len(job.rank_lines) <= max(job.rank_lines) or len(job.rank_lines) < _at_least(job)
 
 
@@ -44,14 +44,14 @@ def _whole_list(job: Job) -> bool:
     if not list_cut(job):
         return True
     hosts = {str(line[0]) for line in job.rank_lines.values()}
-    devices = max(int(str(line[2])) for line in job.rank_lines.values()) + 1  # of a host, and each has as many
+    devices = max(int(str(line[2])) for line in job.rank_lines.values()) + 1  # devices per host; every host has as many
     return len(hosts) * devices == max(job.rank_lines) + 1 >= _at_least(job)
 
 
 def _by_ratio(job: Job) -> int:
-    """Return how many ranks an all-reduce's numbers need at least: bus over algorithm bandwidth is 2(n-1)/n.
+    """Return the minimum number of ranks from an all-reduce's numbers: bus over algorithm bandwidth is 2(n-1)/n.
 
-    Printed with three digits, the quotient distinguishes 8 ranks from 16, but not hundreds from thousands.
+    With three printed digits the quotient distinguishes 8 ranks from 16, but not hundreds from thousands.
     """
     if "separate-runs" in job.events:  # each copy has its own list
         return 0
@@ -73,7 +73,7 @@ def _by_ratio(job: Job) -> int:
 
 
 def _sent(row: dict[str, Any]) -> bool:
-    """Return whether a row is of an all-reduce or reduce-scatter that sent something: of one rank, both give 0."""
+    """Return whether a row is of an all-reduce or reduce-scatter that sent data: for one rank, both rates are 0."""
     if row["redop"] in (None, "none") or row["root"] not in (None, -1):
         return False
     return any(row[side] and (row[side]["busbw_gbps"] or 0) > 0.05 for side in ("out_of_place", "in_place"))
@@ -82,8 +82,8 @@ def _sent(row: dict[str, Any]) -> bool:
 def hosts_hidden(job: Job) -> bool:
     """Return whether there may be more hosts than the log names.
 
-    A launcher's task printed something, but no line of it names a host; or nothing but failures is in the log: an
-    excerpt, which does not show who else there was.
+    That is so if no line of a launcher's task names a host, or if the log has only failures: an excerpt, which does not
+    show the other processes.
     """
     tasks = {tag for source in job.sources.values() for tag in source.tags}
     known = {tag for proc in job.procs for tag in proc.tags}
@@ -96,14 +96,14 @@ def hosts_hidden(job: Job) -> bool:
 
 
 def remote_trouble(job: Job) -> bool:
-    """Return whether a line mentions another host: connecting to it failed, or a transfer with it."""
+    """Return whether a line mentions another host: a failed connection or transfer."""
     remote = having("scope", "hosts") | {"nccl.ib-flushed"}
     mnnvl = "1" in job.env["NCCL_MNNVL_ENABLE"]
     return mnnvl or not job.noted.keys().isdisjoint(remote)
 
 
 def most_on_one_host(job: Job, ranks: int) -> bool:
-    """Say whether more than half of all ranks are of one host, by its devices: hosts have as many, so there is one."""
+    """Return whether one host has more than half of all ranks, by its devices: all hosts have as many devices."""
     devices: dict[str, set[int]] = {}
     for proc in job.procs:
         devices.setdefault(job.node_of[proc], set()).update(dev for dev in proc.devs if dev >= 0)
@@ -111,7 +111,7 @@ def most_on_one_host(job: Job, ranks: int) -> bool:
 
 
 def silent(job: Job) -> bool:
-    """Return whether processes printed no more than their versions: nothing that mentions where they run."""
+    """Return whether processes printed only their versions, and nothing about their host."""
     return all(
         not proc.facts.keys() - {"version", "driver", "git"}
         and not proc.edges
@@ -123,10 +123,10 @@ def silent(job: Job) -> bool:
 def ranks_of(job: Job) -> int | None:
     """Return the size of the job.
 
-    The largest communicator, the table's header, a ring, or the program's own line.
+    It is that of the largest communicator, the table's header, a ring, or the program's own line.
     """
     listed = max(job.rank_lines) + 1 if job.rank_lines else 0
-    listed = 0 if listed and listed < _at_least(job) else listed  # the list was cut at its end
+    listed = 0 if listed and listed < _at_least(job) else listed  # the list is truncated at its end
     if job.nranks or listed:
         return max(job.nranks, listed)
     printed = max(map(int, job.facts["nranks"]), default=0)
@@ -137,7 +137,7 @@ def ranks_of(job: Job) -> int | None:
 
 
 def _lone(job: Job) -> int | None:
-    """Return 1 where all that the log shows are tables of one rank, each printed by one process."""
+    """Return 1 if the log shows only tables of one rank, each printed by one process."""
     tables = [table["rows"] for source in job.sources.values() for table in source.tables if table["rows"]]
     alone = tables and not job.procs and all(of_one_rank(rows) and copies(rows) == 1 for rows in tables)
     return 1 if alone else None
@@ -150,22 +150,22 @@ def _world(job: Job) -> int | None:
 
 
 def size_by_channels(job: Job) -> bool:
-    """Say whether the job's size is known by its channels alone: they show the ranks of an excerpt, and no others."""
+    """Return whether only channels show the job's size: those of an excerpt show its ranks only."""
     stated = job.nranks or job.rank_lines or job.facts["nranks"] or any(proc.ranks for proc in job.procs)
     return not stated and _world(job) is None
 
 
 def split_hosts(job: Job) -> bool:
-    """Return whether a GPU's index is beyond the ranks of a node, as NCCL counts nodes: a host may be several to it.
+    """Return whether a GPU's index exceeds the ranks of a node: NCCL may count a host as several nodes.
 
-    So NVLink bridges split one: pairs at least. Or the job was given the last GPUs of its hosts.
+    NVLink bridges split a host into pairs at least. Or the job has the last GPUs of its hosts.
     """
     local = max([comm.local for key in job.world for comm in job.comms[key]] or [0])
     return 1 < local <= max(job.numbers.get("gpu", ()), default=-1)
 
 
 def _at_least(job: Job) -> int:
-    """Return how many ranks the channels name, or the numbers need."""
+    """Return how many ranks the channels name, or the numbers require."""
     named = max(
         [
             rank
@@ -188,7 +188,7 @@ def ranks_by_device(job: Job) -> int:
         return 0
     if "fabric" in job.flags:  # the other hosts of an NVLink domain may be missing
         return 0
-    if "nccl.ofi-no-provider" in job.noted:  # a fabric between hosts was looked for
+    if "nccl.ofi-no-provider" in job.noted:  # NCCL searched for a fabric between hosts
         return 0
     connections = [
         connection for proc in job.procs for connections in proc.edges.values() for connection in connections
@@ -202,7 +202,7 @@ def ranks_by_device(job: Job) -> int:
 
 
 def joined_ranks(job: Job) -> list[set[int]]:
-    """Return the groups of ranks that channels inside hosts join, over the communicators that hold all of the job."""
+    """Return the groups of ranks that channels inside hosts join, over the communicators with the whole job."""
     groups: dict[int, set[int]] = {}
     for proc in job.procs:
         for comm, connections in proc.edges.items():
@@ -216,7 +216,7 @@ def joined_ranks(job: Job) -> list[set[int]]:
 
 
 def _closed_ring(job: Job) -> int:
-    """Return how many ranks a ring closes over, by channel lines alone (0: none is seen whole)."""
+    """Return how many ranks a ring contains, by channel lines alone (0: no ring is complete)."""
     following: dict[int, set[int]] = {}
     for proc in job.procs:
         for src, dst, _ in [connection for connections in proc.edges.values() for connection in connections]:

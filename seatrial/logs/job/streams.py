@@ -1,7 +1,7 @@
-"""Streams are grouped to jobs before anything is judged.
+"""Streams are grouped to jobs before any judgement.
 
 Streams of one job share a communicator id, hold complementary ranks of equally large communicators, or name each
-other's processes in a table's header. Everything else is its own job.
+other's processes in a table's header. Every other stream is a separate job.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .jobs import Job, merged
 def group(
     partial: Partial, one_job: bool | Collection[str] = False, next_to_dumps: Iterable[Collection[str]] = ()
 ) -> list[Job]:
-    """Return the jobs of a partial, in the order of their first stream; ``one_job`` takes everything as one.
+    """Return the jobs of a partial, in the order of their first stream; ``one_job`` treats all streams as one.
 
-    Or the streams of these names alone. ``next_to_dumps``: for each job with dumps or the like that were
-    found, the names of the streams that lie there.
+    If it has names, only those streams are one job. ``next_to_dumps``: for each job with dumps or similar files, the
+    names of the streams in their folder.
     """
     several = len(partial.sources) > 1 and not one_job
     streams: dict[int, list[int]] = {}
@@ -38,7 +38,7 @@ def group(
 
 
 def _first_streams(partial: Partial, next_to_dumps: Iterable[Collection[str]]) -> list[int]:
-    """Return of each stream the first one that is of the same job."""
+    """Return for each stream the first one of the same job."""
     parent = list(range(len(partial.sources)))
 
     def find(index: int) -> int:
@@ -112,7 +112,7 @@ def _join_complementary(partial: Partial, find: Callable[[int], int], join: Call
 
 
 def _join_by_stem(partial: Partial, find: Callable[[int], int], join: Callable[[int, int], None]) -> None:
-    """Join a stream that names no process with the only job that has its name in its files.
+    """Join a stream that names no process with the only job whose files have its name.
 
     A launcher writes ``ring.out`` next to ``ring.HOST.PID.log``.
     """
@@ -127,24 +127,24 @@ def _join_by_stem(partial: Partial, find: Callable[[int], int], join: Callable[[
 
 
 def _join_failures(partial: Partial, find: Callable[[int], int], join: Callable[[int, int], None]) -> None:
-    """Join a stream that only reports a failure, such as stderr in its own file, with the only other job."""
+    """Join a stream that only reports a failure, such as a separate stderr file, with the only other job."""
     speaking = _of_nccl(partial)
     roots = {find(index) for index in speaking}
     for index, source in enumerate(partial.sources):
-        diagnosed = any(name.startswith("dcgm ") for name in source.events)  # the GPUs of the job
+        diagnosed = any(name.startswith("dcgm ") for name in source.events)  # diagnostics of the job's GPUs
         if len(roots) == 1 and index not in speaking and (diagnosed or not TROUBLE.isdisjoint(source.events)):
             join(next(iter(roots)), index)
     _join_reports({index: source for index, source in enumerate(partial.sources) if index not in speaking}, join)
 
 
 def _of_nccl(partial: Partial) -> set[int]:
-    """Return the streams in which NCCL reports, or a benchmark of it."""
+    """Return the streams with NCCL lines, or an NCCL benchmark's."""
     spoken = {index for index, source in enumerate(partial.sources) if source.nccl_lines or source.tables}
     return spoken | {index for (index, _, _) in partial.procs}
 
 
 def _join_related(partial: Partial, next_to_dumps: Iterable[Collection[str]], join: Callable[[int, int], None]) -> None:
-    """Join the streams without NCCL's lines that lie next to one job's dumps alone: the output of each of its ranks."""
+    """Join streams without NCCL lines in the folder of only one job's dumps: the outputs of its ranks."""
     speaking = _of_nccl(partial)
     next_to_dumps = list(next_to_dumps)
     for names in next_to_dumps:
@@ -155,7 +155,7 @@ def _join_related(partial: Partial, next_to_dumps: Iterable[Collection[str]], jo
 
 
 def _join_reports(silent: Mapping[int, Source], join: Callable[[int, int], None]) -> None:
-    """Join streams of torch and programs only, each of other ranks, under names that differ in a number."""
+    """Join streams of torch and programs only, each of other ranks, whose names differ in a number."""
     ranks: dict[str, set[str]] = {}
     first: dict[str, int] = {}
     for index, source in silent.items():

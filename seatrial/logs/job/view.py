@@ -1,8 +1,8 @@
-"""The facts of a job: transports between nodes, GPUDirect, rails, sizes, without a judgement.
+"""The facts of a job, without judgement: transports between nodes, GPUDirect, rails, sizes.
 
-Evidence order: channel lines, then the network that was selected, then device lists. What none of them
-shows stays None. Ranks of a channel line are those of its communicator and are mapped to nodes before anything is
-called "between nodes".
+The order of evidence: channel lines, then the selected network, then device lists. Facts that none of them shows are
+None. Ranks of a channel line are those of its communicator; they are mapped to nodes before an edge counts as "between
+nodes".
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class View:
         self._crossed: list[Edge] = []
         self._inner: dict[str, str] = {}  # connectors inside hosts, as text -> their kind
         self.local_net: list[Crossing] = []
-        self.connectors: dict[Proc, dict[str, Carrier]] = {}  # by which a process's edges leave its host
+        self.connectors: dict[Proc, dict[str, Carrier]] = {}  # connectors of a process's edges to other hosts
         self.rails: dict[str, dict[int, set[str]]] = {}  # node -> its ranks -> devices that carry their edges to others
         self.intra_node: dict[str, set[str]] = {}  # node -> the transports of channels inside it: p2p, shm
         self.shown: dict[str, set[int]] = {}  # communicator -> its ranks that show a channel
-        self.split_nodes = 0  # NCCL's nNodes where there are fewer hosts
+        self.split_nodes = 0  # NCCL's nNodes if there are fewer hosts
         self.local: dict[str, int] = {"p2p": 0, "shm": 0, "mnnvl": 0}
-        self.switched: list[Crossing] = []  # reduced by the switches (SHARP): an edge has one end
-        self.disagreeing: list[tuple[Crossing, Crossing]] = []  # both ends of an edge, where they name other networks
-        # NCCL itself counted one node; or takes all hosts of an NVLink domain for one, which it is not
+        self.switched: list[Crossing] = []  # edges that switches reduce (SHARP): they have one end
+        self.disagreeing: list[tuple[Crossing, Crossing]] = []  # both ends of an edge, if they name different networks
+        # NCCL itself counted one node; or it counts all hosts of an NVLink domain as one, which is not one host
         printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
         one = bool(printed) and all(comm.nnodes == 1 for comm in printed)
         mnnvl = [comm for comm in printed if comm.mnnvl]
@@ -60,7 +60,7 @@ class View:
         self.table_nodes = table_nodes(job) if job.rank_lines else None
         self.list_cut = bool(job.rank_lines) and list_cut(job)
         self.devices = Devices(job)
-        # Since 2.6.4 every process names its network; before, only a plugin that found its provider shows it.
+        # Since 2.6.4 every process names its network; before, only a plugin that found its provider names it.
         self.networks = job.facts["net"]
         self.verbs_used = not job.noted.keys().isdisjoint(_TRANSFERS)
         self.counts: dict[str, int] = {}  # channels by transport over the edges that cross nodes
@@ -98,7 +98,7 @@ class View:
     def _connections(self, proc: Proc, comm: str, connections: dict[Connection, int], nodes: dict[int, str]) -> None:
         """Take the edges of a process in a communicator with ranks on these nodes."""
         here, twice = self.job.node_of[proc], twice_ranked(proc) if len(proc.comms) > 1 else set()
-        listed = {} if proc.comms else self.job.rank_hosts  # the table knows, where nothing else does
+        listed = {} if proc.comms else self.job.rank_hosts  # from the table if nothing else shows it
         carriers, local, inner = self.devices.known[proc], self.local, self._inner
         node_kinds, shown = self.intra_node.setdefault(here, set()), self.shown.setdefault(comm, set())
         connectors: dict[str, Carrier] = {}
@@ -151,9 +151,10 @@ class View:
         return [Crossing(*edge) for edge in self._crossed]
 
     def _certain(self, twice: set[int], comm: str, connection: Connection) -> bool:
-        """Say whether a network edge is of the communicator that it is counted to: its ends are where they seem to be.
+        """Return whether a network edge belongs to the assumed communicator: its ends are on the assumed nodes.
 
-        A channel line names none. Where its process has that rank in several, the other end has to show the edge, too.
+        A channel line names no communicator. If its process has that rank in several, the other end must show the edge,
+        too.
         """
         src, dst, text = connection
         connector = connector_of(text)
@@ -187,18 +188,18 @@ class View:
         hosts = {job.node_of[proc] for proc in job.procs if proc.host is not None}
         table = self.table_nodes
         complete = bool(self.ranks) and self._placed >= (self.ranks or 0)
-        if printed and mnnvl:  # to NCCL a whole NVLink domain is one node
+        if printed and mnnvl:  # NCCL counts a whole NVLink domain as one node
             known = complete and all(proc.host is not None for proc in job.procs)
             known = known or table is not None or len(hosts) > 1 or most_on_one_host(job, self.ranks or 0)
             return max(printed, len(hosts), table or 0) if known else None
         if complete and printed > len(hosts) > 1 and addressed(job.procs):
-            self.split_nodes = printed  # NCCL took parts of one host for nodes
+            self.split_nodes = printed  # number of nodes if NCCL treats parts of one host as nodes
             return len(hosts)
         if printed > len(hosts) and not complete and split_hosts(job) and not renamed(job.procs):
             self.split_nodes = printed
             return None
         if printed and table is not None and len(job.rank_lines) > job.nranks:
-            return max(printed, table)  # a larger job's list, without this communicator
+            return max(printed, table)  # the list is of a larger job, without this communicator
         if printed:
             return printed
         table = table or max(job.numbers.get("hosts", ()), default=None)  # counted by the job summary of NCCL RAS
@@ -219,7 +220,7 @@ class View:
         if self.chosen & {*RDMA, "fastsocket"}:
             return None
         if (self.ranks or 0) > _OF_ONE_HOST and not complete and not self.local_evidence():
-            return None  # where the other ranks ran, no line says
+            return None  # no line shows the place of the other ranks
         if self.chosen_alone():
             return None
         if hosts and not (remote_trouble(job) or silent(job) or "fabric" in job.flags or hosts_hidden(job)):
@@ -227,10 +228,10 @@ class View:
         return 1 if self.local_evidence() else None
 
     def alone(self) -> bool:
-        """Return whether the log places every rank on the one host: a host that is seen is not yet the only one.
+        """Return whether the log places every rank on the one host: a single visible host need not be the only one.
 
-        NCCL's own count of nodes says so, a whole rank list, or the ranks' channels inside it; where none of these is
-        shown, that all of them are of one host by name.
+        The evidence is NCCL's own count of nodes, a whole rank list, or the ranks' channels inside the host; without
+        these, the same host name for all of them.
         """
         if any(comm.nnodes for key in self.job.world for comm in self.job.comms[key]) or self.table_nodes == 1:
             return True
@@ -247,7 +248,7 @@ class View:
         return "socket" in self.chosen and not (self.ranks or shown or len(hosts) > 1)
 
     def local_evidence(self) -> bool:
-        """Return whether something that happens inside one node only is all that the log shows."""
+        """Return whether the log shows only events that occur inside one node."""
         marked = any(name in self.job.noted or "symptom " + name in self.job.events for name in having("scope", "host"))
         return (marked or self.local["p2p"] > 0 or self.local["shm"] > 0) and not self._crossed
 
@@ -287,7 +288,7 @@ class View:
         return any("status=" in text for text in texts) or len(self.devices.links) == 1
 
     def mixed_plugins(self) -> tuple[list[str], list[str]]:
-        """Return the nodes that use NCCL's own verbs transport and those that use a plugin's, where both are seen."""
+        """Return the nodes with NCCL's own verbs transport and those with a plugin's, if both are present."""
         nodes: dict[str, set[str]] = {}
         for proc in self.job.procs:
             for net in proc.facts.get("net", ()):
@@ -302,7 +303,7 @@ class View:
             return "socket" in self.counts
         if self.ranks == 1 or self.nvlink_domain:
             return False
-        if self.nodes == 1:  # nothing crosses hosts, whatever was chosen for it
+        if self.nodes == 1:  # nothing crosses hosts, whatever network was chosen for it
             return False if self.chosen or self.transport != "unknown" else None
         if "socket" in self.chosen:
             return True
@@ -327,7 +328,7 @@ class View:
             rings = {value[-1] for value in self.job.facts["ring"]}
             if rings:
                 return "1" in rings, len(rings) > 1
-        if self.transport in RDMA:  # no channel line: NCCL's own decision per GPU and NIC, or no NIC that is able to
+        if self.transport in RDMA:  # no channel line: NCCL's own decision per GPU and NIC, or no capable NIC
             if "gdr-pair" in self.job.flags:
                 return True, False
             if "gdr-hca-off" in self.job.flags and "gdr-hca" not in self.job.flags:
@@ -335,7 +336,7 @@ class View:
         return None, False
 
     def _gdr_of(self, carriers: list[Carrier]) -> tuple[bool, bool]:
-        """Return whether GPUDirect is used where not all channels have it, and that they differ.
+        """Return whether GPUDirect is used if not all channels have it, and whether they differ.
 
         A whole direction without it is one setting.
         """
@@ -351,7 +352,7 @@ class View:
         ), True
 
     def direction_only(self) -> bool:
-        """Return whether GPUDirect is off where hosts send and on where they receive, on all hosts (GDR read)."""
+        """Return whether on all hosts GPUDirect is off for sends and on for receives (GDR read)."""
         directions: dict[str, set[bool]] = {}
         for item in self.crossings:
             if item.connector.kind == "net" and item.transport not in TCP:
@@ -366,11 +367,11 @@ def _wire_format(net: str) -> str:
 
 # Lines by which NET/IB reports a transfer.
 _TRANSFERS = ("nccl.ib-retry", "nccl.ib-error", "nccl.ib-flushed", "nccl.ib-protection")
-_OF_ONE_HOST = 8  # GPUs of the hosts that the field builds; the few with 16 are no more than that
+_OF_ONE_HOST = 8  # GPUs of common hosts; hosts with 16 are rare
 
 
 def selected(proc: Proc, view: View) -> str | None:
-    """Return the transport that a process chose, by its own lines; None where they do not say."""
+    """Return the transport that a process chose, by its own lines; None if they do not show it."""
     nets = sorted(proc.facts.get("net", ()))
     if nets:
         kinds = [view.devices.transport(proc, net) for net in nets]
@@ -389,7 +390,7 @@ def selected(proc: Proc, view: View) -> str | None:
         return (
             "socket"  # before 2.6.4 there is no "Using network"; alone the line may be the bootstrap's (2.4.2 to 2.4.7)
         )
-    # From 2.28 on networks are tried in turn, sockets at last, until one is initialised (plugin/net.cc, ncclNetInit).
+    # From 2.28 on networks are tried in turn, sockets last, until one is initialised (plugin/net.cc, ncclNetInit).
     return "socket" if "Socket" in proc.facts.get("loaded", ()) else None
 
 

@@ -1,9 +1,9 @@
-"""What `dcgmi diag` says, as JSON or as its table: one result of each test and its outcome.
+"""The output of `dcgmi diag`, as JSON or as its table: one result of each test and outcome.
 
 Its JSON has two shapes, DCGM 3's with lists of GPUs and DCGM 4's with an entity each (github.com/NVIDIA/DCGM,
 nvvs/include/NvvsCommon.h and testing/python3/tests/test_dcgm_diag.py); so has its table (dcgmi/Diag.cpp there: a row
 "Fail - GPUs: 0, 1" of DCGM 3, rows "GPU0: Fail" of DCGM 4). The text is untrusted: it is bounded, and credentials are
-taken out.
+redacted.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from . import redact
 
 MOST_RESULTS, MOST_SAID, MOST_GPUS, TEXT = 256, 4, 64, 300
-ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # of DCGM 4, of DCGM 3 and before
-TABLE = b"| Diagnostic  "  # how the heading of a table begins (dcgmi/Diag.cpp, DIAG_HEADER)
+ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # the roots of DCGM 4, and of DCGM 3 and before
+TABLE = b"| Diagnostic  "  # the beginning of a table's heading (dcgmi/Diag.cpp, DIAG_HEADER)
 MARKS = (b'"DCGM Diagnostic"', b'"DCGM GPU Diagnostic"', TABLE)
-"""What every report has near its beginning."""
+"""The text near the beginning of every report."""
 
 
 def read(text: bytes) -> Tuple[Optional[str], List[Dict[str, Any]], str]:
-    """Return DCGM's version, the results and what is wrong of the JSON; warnings may precede and follow it."""
+    """Return DCGM's version, the results and the problems of the JSON; warnings may precede and follow it."""
     whole = text.decode("utf-8", "replace")
     first, last = whole.find("{"), whole.rfind("}")
     if first < 0 or last < first:
@@ -44,7 +44,7 @@ def read(text: bytes) -> Tuple[Optional[str], List[Dict[str, Any]], str]:
 
 
 def _joined(each_result: Iterator[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """Return one entry of each test and its outcome; GPUs that say the same, and no more, share one."""
+    """Return one entry of each test and outcome; GPUs with exactly the same text share one."""
     results: List[Dict[str, Any]] = []
     known: Dict[str, Dict[str, Any]] = {}
     for result in each_result:
@@ -75,7 +75,7 @@ def _each_result(body: Mapping[str, Any]) -> Iterator[Dict[str, Any]]:
 
 
 def _status(result: Mapping[str, Any]) -> str:
-    """Return pass, fail, warn or skip, whatever the release's spelling; anything else as it is printed."""
+    """Return pass, fail, warn or skip for any release's spelling; anything else as printed."""
     word = plain(result.get("status")).lower()[:20]
     known = {"skipped": "skip", "not run": "skip", "notrun": "skip", "warning": "warn", "passed": "pass"}
     return {**known, "failed": "fail"}.get(word, word)
@@ -91,7 +91,7 @@ def _who(result: Mapping[str, Any]) -> List[str]:
 
 
 def _said(result: Mapping[str, Any]) -> List[Dict[str, Any]]:
-    """Return the warnings, each with DCGM's own numbers where it gives some; without one, its other text."""
+    """Return the warnings, each with DCGM's own numbers if it has some; without one, its other text."""
     said: List[Dict[str, Any]] = []
     for key in ("warnings", "info"):
         given = result.get(key)
@@ -123,11 +123,11 @@ def plain(value: Any) -> str:
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 RULE = re.compile(r"\+-{9,}\+-{9,}\+\s*$")
-"""The last line of a table, and the first; a category's has its name in it."""
+"""The last line of a table, and the first; that of a category contains its name."""
 _CATEGORY = re.compile(r"[|+]-{3,}  ([A-Z][\w ]{2,30}?)  -+\+-+[|+]\s*$")
 _HEADING = re.compile(r"\+=+\+=+\+\s*$")
 _ROW = re.compile(r"\|([^|]{9,})\|(.*)\|\s*$")
-_ABOUT = re.compile(r"Diagnostic$|.* (?:Version|Detected|Version Detected)$")  # rows that are no test's
+_ABOUT = re.compile(r"Diagnostic$|.* (?:Version|Detected|Version Detected)$")  # headings of rows that are not tests
 _ENDED = re.compile(r"(Pass|Fail|Skip|Warn|Not Run)\b(?: - (.{1,400}))?$", re.IGNORECASE)
 _ENTITY = re.compile(r"([A-Za-z]{2,20}) ?(\d{1,4}): (Pass|Fail|Skip|Warn|)$")
 _DETAIL = re.compile(r"(Warning|Error|Info)(?:: ([A-Za-z]{2,20}) ?(\d{1,4}))?$")
@@ -137,24 +137,25 @@ _MOST_ROWS = 4096
 
 
 def of_table(line: str) -> bool:
-    """Return whether a line is one of a table's."""
+    """Return whether a line is part of a table."""
     return any(form.match(line) for form in (RULE, _CATEGORY, _HEADING, _ROW))
 
 
 class _Test:
-    """A test of a table: how it ended in general and for entities, and its texts, by whom they are about."""
+    """A test of a table: its overall outcome, those of entities, and its texts, by their subjects."""
 
     def __init__(self, category: str, name: str) -> None:
         self.head = {"category": category, "test": name}
-        self.ends: List[Tuple[str, List[str]]] = []  # of its own row and those of DCGM 3 below, with the GPUs named
+        self.ends: List[Tuple[str, List[str]]] = []  # outcomes of its own row and those of DCGM 3 below, with the GPUs
         self.entities: List[Tuple[str, str]] = []
-        self.said: List[Tuple[str, str, List[str]]] = []  # kind, of whom, the pieces
+        self.said: List[Tuple[str, str, List[str]]] = []  # kind, subject, pieces
 
     def results(self) -> Iterator[Dict[str, Any]]:
         """Yield a result of each entity, or of the GPUs of each outcome."""
         ended = [status for status, _ in self.ends]
         for who, status in self.entities:
-            # An entity that only warns is printed as failed; its test's own row says which (HelperDisplayDiagResult).
+            # An entity with only a warning is printed as failed; the test's own row distinguishes them
+            # (HelperDisplayDiagResult).
             how = "warn" if status == "fail" and "warn" in ended and "fail" not in ended else status
             yield dict(self.head, who=[who], status=how, said=self._of(who, how))
         known = {status for _, status in self.entities}
@@ -182,7 +183,7 @@ class _Test:
 
 
 def read_table(lines: List[str]) -> Tuple[Optional[str], List[Dict[str, Any]], int, str]:
-    """Return DCGM's version, the results, how many GPUs it found and what is wrong; the lines have no prefix."""
+    """Return DCGM's version, the results, how many GPUs it found and the problems; the lines have no prefix."""
     version, gpus, category = None, 0, ""
     tests: List[_Test] = []
     whole, open_text = False, False
@@ -207,7 +208,7 @@ def read_table(lines: List[str]) -> Tuple[Optional[str], List[Dict[str, Any]], i
 
 
 def _take_row(tests: List[_Test], category: str, name: str, cell: str, open_text: bool) -> bool:
-    """Take one row; return whether the next one may go on with its text."""
+    """Take one row; return whether the next one may continue its text."""
     value, detail, test = cell.strip(), _DETAIL.match(name), tests[-1] if tests else None
     if name and not detail:
         tests.append(_Test(plain(category)[:40], plain(name)[:60]))

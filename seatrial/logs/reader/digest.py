@@ -1,9 +1,9 @@
-"""Reduces a block of lines to what it says: one pass, the same result wherever it runs and whatever was read before.
+"""Reduces a block of lines to its content: one pass, with a result that is independent of place and earlier blocks.
 
-Most lines of a real log say nothing, or add one more channel to an edge. A block becomes a short list of events in the
-order of its lines: channels, summed up for each process; effects of messages; and the lines with a meaning that depends
-on what was read before (tables, torn lines, launchers), as they are. What applies them (scan.py) knows the blocks
-before.
+Most lines of a real log have no content, or add one more channel to an edge. A block becomes a short list of events in
+the order of its lines: channels, summed up for each process; effects of messages; and, unchanged, the lines whose
+meaning depends on earlier ones (tables, torn lines, launchers). scan.py, which applies them, has the state of the
+earlier blocks.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ if TYPE_CHECKING:
 
 MARK = b"NCCL INFO "
 _KNOWN = 20_000  # messages with known effects, shapes of lines without content
-_LONGEST = 400  # bytes of one of them
-_LONGEST_NAME = 170  # bytes behind a channel; what is longer has something else behind it
-_HEADS = 65_536  # that are known
-_NUMBERS = b"0123456789 []/->|"  # all text after the first word of these messages
+_LONGEST = 400  # bytes of one message or shape
+_LONGEST_NAME = 170  # bytes after a channel; longer text is something else
+_HEADS = 65_536  # known heads
+_NUMBERS = b"0123456789 []/->|"  # the whole text after the first word of these messages
 _OF_NUMBERS = frozenset((b"Trees\n", b"threadThresholds\n"))
-_STRETCH = 16 * 1024  # bytes of lines that are not NCCL's, looked at together
+_STRETCH = 16 * 1024  # bytes of foreign lines that are searched together
 
 OwnEvent = Tuple[int, Any]
-"""Number of a line in its block; a communicator's line (CommLine), or what its process said up to here: channels by
+"""Number of a line in its block; a communicator's line (CommLine), or its process's content so far: channels by
 connection, facts."""
 Event = Tuple[int, int, Any, bytes]
 """Number of the line in its block; the index of its process in the digest; the content; the line, if it is kept.
 
 The content is effects, or a list of the process's own events so far. A line that is passed on whole has no content; its
-index is -1 minus the number of processes that wrote before it."""
+index is -1 minus the number of processes that wrote before it.
+"""
 
 
 def _whole(number: int, place: int, line: bytes) -> List[Event]:
-    """Return a line that is passed on whole, and the parts that show a failure where the reader does not look."""
+    """Return a line that is passed on whole, and the signs of a failure in parts that the reader does not parse."""
     if len(line) <= MOST:
         return [(number, place, None, line)]
     return [(number, place, None, text) for text in (bounded(line), *far(line))]
@@ -58,14 +59,13 @@ class Digest(NamedTuple):
 
     lines: int
     marked: int  # lines with NCCL INFO
-    processes: List[Process]  # in the order of their first lines
+    processes: List[Process]  # processes in the order of their first lines
     events: List[Event]
-    own_events: List[List[OwnEvent]]  # by process: what depends on its own lines alone, in their order
+    own_events: List[List[OwnEvent]]  # events of each process that depend only on its own lines, in order
 
 
 Message = Tuple[Tuple[Effect, ...], Tuple[Effect, ...], bool]
-"""The content of a message: facts, which count whenever they are said; effects of its line; whether the line is
-kept."""
+"""The content of a message: facts, which always count; effects of its line; whether the line is kept."""
 _NOTHING: Message = (), (), False
 
 
@@ -75,18 +75,18 @@ class _Process:
     __slots__ = ("channels", "connections", "devices", "facts", "index", "key", "own_events", "quote_kinds", "speaks")
 
     def __init__(self, key: Optional[Process]) -> None:
-        self.key = key  # None: there is more than a head in front of the message
-        self.speaks = False  # in what is digested; never without a key
-        self.index = -1  # its place in the digest
-        self.devices: Tuple[bytes, ...] = ()  # of heads that begin their lines, as they are printed
-        self.channels: Dict[bytes, int] = {}  # a connection, as it is printed -> its channels, as bits
+        self.key = key  # None: the text before the message is more than a head
+        self.speaks = False  # whether it prints in the digested part; never without a key
+        self.index = -1  # its index in the digest
+        self.devices: Tuple[bytes, ...] = ()  # devices in heads that begin their lines, as printed
+        self.channels: Dict[bytes, int] = {}  # a connection, as printed -> its channels, as bits
         self.connections: Dict[Connection, int] = {}  # read, from channels or from a rare form
-        self.quote_kinds: Tuple[str, ...] = ()  # what a fault may quote of them, and was passed on
+        self.quote_kinds: Tuple[str, ...] = ()  # lines that a fault may quote, and that were passed on
         self.facts: List[Tuple[Effect, ...]] = []
         self.own_events: List[OwnEvent] = []
 
     def flush(self, number: int) -> List[OwnEvent]:
-        """Put the channels to what is said, and return that."""
+        """Add the channels to the content so far, and return it."""
         connections, ranks = self.connections, RANKS
         for (conn, src, dst, how), bits in zip(CONNECTION.findall(b"".join(self.channels)), self.channels.values()):
             end = parse_connector(how, conn, False)
@@ -100,20 +100,20 @@ class _Process:
 
 
 class Digester:
-    """Digests blocks; what it remembers of one makes the next one faster, and never different."""
+    """Digests blocks; its caches of earlier blocks change the speed, never the result."""
 
     def __init__(self) -> None:
         self._known: Dict[bytes, Message] = {}
-        self._quiet: Set[bytes] = set()  # messages that say nothing, whatever their numbers
-        self._clean: Set[bytes] = set()  # shapes of messages into which no other process wrote of a failure
-        self._quiet_lines: Set[bytes] = set()  # the same of lines that are not NCCL's
-        self._quote_kinds: Dict[bytes, Optional[str]] = {}  # a connection, every digit a 0 -> what it shows (QUOTE)
-        self._active: List[_Process] = []  # that write into the digested part
+        self._quiet: Set[bytes] = set()  # messages without content, whatever their numbers
+        self._clean: Set[bytes] = set()  # shapes of messages without another process's failure in them
+        self._quiet_lines: Set[bytes] = set()  # the same for foreign lines
+        self._quote_kinds: Dict[bytes, Optional[str]] = {}  # a connection, every digit a 0 -> its kind (QUOTE)
+        self._active: List[_Process] = []  # processes that write into the digested part
         self.lines = self._marked = 0
         self._events: List[Event] = []
         self._heads = Heads()
-        self._by_head: Dict[bytes, _Process] = {}  # by the text left of their messages
-        self._by_address: Dict[bytes, _Process] = {}  # by host and pid, as they are printed
+        self._by_head: Dict[bytes, _Process] = {}  # processes by the text left of their messages
+        self._by_address: Dict[bytes, _Process] = {}  # processes by host and pid, as printed
         self._processes: Dict[Optional[Process], _Process] = {}
 
     def digest(self, data: bytes) -> Digest:
@@ -122,16 +122,16 @@ class Digester:
         return self.take()
 
     def read(self, data: bytes) -> bool:  # noqa: C901, PLR0912, PLR0915 -- the hot loop: calls cost more than work
-        """Digest a block of whole lines together with those before; say whether that is to be taken now.
+        """Digest a block of whole lines together with those before; return whether to take the result now.
 
-        Since a line is passed on whole that later ones may depend on, or many processes write.
+        That is so if later lines may depend on a whole line, or many processes write.
         """
         data = plain_lines(data)
         returns = b"\r" in data
         by_head, known, quiet, quiet_lines, bits = self._by_head, self._known, self._quiet, self._quiet_lines, BITS
         active, events, shapes, named = self._active, self._events, self._quote_kinds, CONNECTION.fullmatch
         number, marked, before = self.lines - 1, 0, len(events)
-        lines = BytesIO(data)  # not split(): so a line's memory is the next one's
+        lines = BytesIO(data)  # not split(), so that each line reuses the memory of the last one
         for line in lines:
             number += 1
             left, mark, text = line.partition(MARK)
@@ -199,7 +199,7 @@ class Digester:
                 if what == COMM:
                     process.flush(number).append((number, effects[0][1]))
                     continue
-                if what == TRACE:  # an error counts unless a communicator comes up behind it
+                if what == TRACE:  # an error counts unless a communicator comes up after it
                     events.append((number, process.index, process.flush(number), b""))
                     process.own_events = []
                 events.append((number, process.index, effects, line[:-1] if quoted else b""))
@@ -208,7 +208,7 @@ class Digester:
         return len(by_head) + len(self._processes) > _HEADS or any(event[1] < 0 for event in events[before:])
 
     def take(self) -> Digest:
-        """Return the content of the blocks read since the last one was taken."""
+        """Return the content of the blocks since the last call."""
         number = self.lines
         digest = Digest(number, self._marked, [], self._events, [])
         for process in self._active:
@@ -217,7 +217,7 @@ class Digester:
                 own_events.append((number, process.facts))
                 process.facts = []
             process.quote_kinds = ()
-            assert process.key is not None  # else its lines are passed on whole
+            assert process.key is not None  # a process without a key passes its lines on whole
             digest.processes.append(process.key)
             digest.own_events.append(own_events)
             process.own_events, process.speaks = [], False
@@ -227,15 +227,15 @@ class Digester:
         return digest
 
     def _process(self, left: bytes) -> _Process:
-        """Return the process that a head names; one without a key where there is more than a head."""
+        """Return the process that a head names; one without a key if the text is more than a head."""
         place, _, rest = left.rpartition(b":")
         process = self._by_address.get(place)
         if process is not None:
-            thread, _, device = rest.partition(b" ")  # of a process that is known
+            thread, _, device = rest.partition(b" ")  # the head of a known process
             if device in process.devices and thread.isdigit() and len(thread) <= 20:
                 self._by_head[left] = process
                 return process
-        alone = ALONE.fullmatch(left)  # most have no prefix
+        alone = ALONE.fullmatch(left)  # most heads have no prefix
         if alone is not None and b"NCCL" not in left:
             host, pid, dev = alone.groups()
             if process is None:
@@ -268,7 +268,7 @@ class Digester:
             reading = self._channel(process, line, text, number)
             order = ring_order(message) if reading is None else ()
             return reading or ((), order, keeps_line(order))
-        if start in SILENT or is_quiet(shape):  # what begins otherwise has none of these shapes, but for made-up words
+        if start in SILENT or is_quiet(shape):  # other beginnings have none of these shapes, except made-up words
             if len(self._quiet) >= _KNOWN:
                 self._quiet.clear()
             self._quiet.add(shape)
@@ -292,7 +292,7 @@ class Digester:
         return reading
 
     def _channel(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
-        """Take a line of a connection that the process did not name before; None if it is not one, or torn."""
+        """Take a line of a connection that is new for the process; None if it is not one, or torn."""
         channel_line = parse_channel(text[:-1])
         if channel_line is None:
             return None
@@ -305,9 +305,9 @@ class Digester:
         return (((FACT, "nranks", size),), (), False) if size else _NOTHING
 
     def _pass(self, data: bytes, start: int, end: int, number: int, place: int) -> Tuple[int, int]:
-        """Pass on what a line that is not NCCL's says, and those behind it that are not either.
+        """Pass on the content of a foreign line, and of further ones that directly follow.
 
-        Return the number of the last one, and where it ends; ``place`` is theirs in the place of a process.
+        Return the number and the end of the last one; ``place`` replaces the process's index for them.
         """
         last = data.rfind(b"\n", end, start + _STRETCH) + 1 or end
         mark = data.find(MARK, end, last)
@@ -319,7 +319,7 @@ class Digester:
         if end - start <= _LONGEST and not (places and places[0] < end):
             self._remember(data[start:end].translate(DIGITS))
         for position in places:
-            if position < start:  # of a line that was read
+            if position < start:  # part of a line that was read
                 continue
             begin = data.rfind(b"\n", start, position) + 1 or start
             number += data.count(b"\n", start, begin)
@@ -331,7 +331,7 @@ class Digester:
         return number + data.count(b"\n", start, last) - 1, last
 
     def _remember(self, shape: bytes) -> None:
-        """Take the shape of a line that is not NCCL's and holds no word that matters."""
+        """Record the shape of a foreign line without significant words."""
         if line_is_quiet(shape):
             if len(self._quiet_lines) >= _KNOWN:
                 self._quiet_lines.clear()

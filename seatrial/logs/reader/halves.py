@@ -1,7 +1,7 @@
-"""Tells whether a line that has no end says half of what others say whole: 2.2 for 2.21.5, no GPUDirect yet.
+"""Detects a line without an end that has half of another line's content: 2.2 for 2.21.5, no GPUDirect yet.
 
-A killed job, a full buffer and a cut copy end a log within a line. What its half names is then no other version, size
-or network than the one that others name, with the same beginning.
+A killed job, a full buffer and a truncated copy end a log within a line. A version, size or network in this half is
+then not different from a complete one with the same beginning.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from .tables.headings import AVERAGE
 from .tables.rows import TYPE, number, strip_tags
 
 _NAMING = ("version ", "world ", "hosts ")
-"""Prefixes of events that name something after them."""
+"""Prefixes of events that are followed by a name."""
 
 _NAMES_ONLY = (*_NAMING, "gpu ", "operations of ", "mention", "line via-")
 """Prefixes of events and notes that report no failure."""
 
 _NUMBERS = re.compile(rb"[\d.\s]*\Z")
-_NEAR = 0.01, 0.02  # as in of_other_rows (seatrial/logs/diagnosis/numbers.py)
+_NEAR = 0.01, 0.02  # the tolerances of of_other_rows (seatrial/logs/diagnosis/numbers.py)
 Named = Tuple[str, str]
-"""The named things, by kind: a fact, a setting, a size, a network."""
+"""The names in the state, by kind: a fact, a setting, a size, a network."""
 
 
 def is_half_row(line: bytes, before: bytes, table: Optional[Dict[str, Any]]) -> bool:
-    """Say whether a line is less than a row of the open table, or an average that is not that of its rows.
+    """Return whether a line is less than a row of the open table, or an average that is not that of its rows.
 
-    A row has as many fields as the header or the row before it, and the last as many digits behind the point.
+    A row has as many fields as the header or the row before it, and its last field as many decimals.
     """
     if b"Avg bus bandwidth" in line:
         return _is_half_average(line, table["rows"] if table else [])
@@ -63,14 +63,14 @@ def _is_half_average(line: bytes, rows: List[Dict[str, Any]]) -> bool:
 
 
 def says_more(line: Partial) -> bool:
-    """Say whether a line, read by itself, does more than name something: torch's errors end with NCCL's version."""
+    """Return whether a line does more than name something: torch's errors end with NCCL's version."""
     events = [event for source in line.sources for event in source.events]
     notes = [note for proc in line.procs.values() for note in proc.notes]
     return not all(name.startswith(_NAMES_ONLY) for name in (*events, *notes))
 
 
 def says_half(line: Partial, known: Partial, connections: Iterable[Connection]) -> bool:
-    """Say whether a line, read by itself, names the beginning of what is known, and not that itself.
+    """Return whether a line, read by itself, has only the beginning of a known name.
 
     ``connections`` are those that the same stream shows.
     """
@@ -99,11 +99,11 @@ def _named(procs: Iterable[Proc], sources: Iterable[Source]) -> Set[Named]:
 
 
 def _networks(connections: Iterable[Connection]) -> Set[Tuple[str, bool]]:
-    """Return the networks that carry connections, each with whether GPUDirect is printed behind it."""
+    """Return the networks of connections, each with whether GPUDirect follows it."""
     connectors = (connector_of(text) for _, _, text in connections)
     return {(each.net, bool(each.gdr)) for each in connectors if each.kind == "net"}
 
 
 def _without_its_end(line: Set[Tuple[str, bool]], known: Set[Tuple[str, bool]]) -> bool:
-    """Say whether a line shows a network without the GPUDirect that is printed behind it wherever it is known."""
+    """Return whether a line shows a network without GPUDirect although all known lines of it have it."""
     return any(not gdr and (net, False) not in known and (net, True) in known for net, gdr in line)

@@ -1,4 +1,4 @@
-"""Symptoms of a user's own (seatrial/faults/own.py), in the form of symptoms.json: they are tried after all others."""
+"""A user's own symptoms (seatrial/faults/own.py), in the form of symptoms.json; they are tried after all others."""
 
 from __future__ import annotations
 

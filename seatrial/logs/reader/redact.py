@@ -1,8 +1,8 @@
 """Redaction: no credential leaves a pod or reaches a file, a terminal or a report, wherever and however it is written.
 
-The one set of patterns and the one mask of the pods, of the reader of logs and of the host. The names of settings stay
-readable, only values go. Over-redaction is the cheaper mistake, but for the words by which something refuses or fails:
-"failed to authorize: unauthorized", "token: expired" are what the rules of the catalogue, and people, read.
+Pods, the reader of logs and the host share these patterns and this mask. The names of settings remain readable, only
+values are masked. Over-redaction is the cheaper mistake, except for the words of a refusal or failure: "failed to
+authorize: unauthorized" and "token: expired" are needed by the rules of the catalogue, and by people.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Dict, Mapping, Match
 
 MASK = "[REDACTED]"
 
-# The end of a name that says that its value is secret; the text before it does not matter. PUBLIC_KEY,
-# TOKENIZER, NCCL_IB_PKEY, *_TOKEN_FILE and the like are not meant.
+# The end of a name with a secret value; the text before it does not matter. PUBLIC_KEY, TOKENIZER, NCCL_IB_PKEY,
+# *_TOKEN_FILE and the like are not meant.
 _NAME = (
     r"(?:SECRET|SECRETS(?==)|TOKENS?|PASSWORDS?|(?<!/etc/)PASSWD|PASSPHRASE|CREDENTIALS?|COOKIE"
     r"|(?:AMZ|GOOG)-SIGNATURE|AUTHORIZATION|CONNECTION_STRING"
@@ -22,7 +22,7 @@ _NAME = (
     r"(?:[_.-](?:KEY|ID|VALUE|B64|BASE64|DATA|STRING|HASH|SALT|\d+)"
     r"|_(?!(?:FILE|PATH|DIR|NAME|TYPE|TTL|LENGTH|COUNT|SIZE|LIMIT|EXPIRY)S?\b)[A-Z0-9]{1,20}){0,4}"
 )
-# The same in camel case, whatever key it is; by a topologyKey Kubernetes means a label.
+# The same in camel case, for any key; a topologyKey in Kubernetes means a label.
 _CAMEL = r"(?-i:\b(?!topologyKey)[A-Za-z]{2,30}(?:Key|Pwd))"
 _QUOTE = r"(?:\\{0,3}[\"'])"
 # The text between a name and its value: a mark of a shell, of JSON, YAML or a URL, the end of an XML tag, the comma
@@ -32,7 +32,7 @@ _MARK = (
     rf"|{_QUOTE},\s{{0,3}}(?={_QUOTE})(?!\"[^\"]{{0,200}}\"\s{{0,3}}:)|\sis\s(?=\S{{0,80}}(?-i:[A-Z0-9])))"
 )
 _VALUE = r"(?:(?<=\\\")(?:[^\"\\])*|(?<=\")(?:[^\"\\]|\\.)*|(?<=')[^']*|(?<![\"'])[^\s,;&<\"'\\}\]]+)"
-# Booleans, null and numbers of tokens are settings, not secrets; what is masked stays so.
+# Booleans, null and numbers of tokens are settings, not secrets; masked values remain masked.
 _SETTING = re.compile(
     rf"((?:{_NAME}|{_CAMEL}){_MARK})"
     rf"(?!(?:true|false|none|null|not|\[REDACTED\])(?![\w.+/=-]))(\\\"|\"|'|)({_VALUE})",
@@ -40,13 +40,13 @@ _SETTING = re.compile(
 )
 _COUNTED = re.compile(r"(?i)(?:tokens?(?:_ids?)?|barrier_key)$")
 _BEFORE = re.compile(r"[\w.-]*\Z")
-# Objects are named as kubectl does; what follows the colon is said of them.
+# Names of objects as kubectl writes them; the text after the colon is about the object.
 _OF_A_KIND = re.compile(
     r"(?<![\w./-])(?:secret|configmap|pod|job|service|serviceaccount|node|namespace|resourcequota|persistentvolumeclaim"
     r"|webhook|policy|localqueue|clusterqueue|podgroup|lease)s?(?:\.[a-z.]{1,30})?/$"
 )
 _GOES_ON = re.compile(r" +[a-z(]")
-# How an error goes on behind such a name and a colon: mostly the word that names the failure.
+# The continuation of an error after such a name and a colon: mostly the word that names the failure.
 _SAID = re.compile(
     r"(?i)(?:unauthori[sz]ed|unauthenticated|authentication|authorization|access|bad|cannot|could|denied|error|expired"
     r"|failed|failure|forbidden|invalid|missing|munge|no|not|permission|refused|rejected|replayed|required|revoked|rpc|server"
@@ -72,7 +72,7 @@ _PATTERNS = tuple(
         ),
         # a docker config: {"auths":{"host":{"auth":"..."}}}
         (r"(\\?[\"']auth\\?[\"']\s*:\s*\\?[\"'])[A-Za-z0-9+/=]{8,}", rf"\1{MASK}"),
-        # all of a variable's value, whatever that is made of, if nothing else is in the line or NCCL reports it
+        # all of a variable's value, whatever it consists of, if nothing else is in the line or NCCL reports it
         (
             rf"(?i)(^[A-Z0-9_.-]{{0,64}}{_NAME}=|{_NAME}\sset (?:by environment )?to\s)"
             r"(?!\d{1,6}\s*$|\[REDACTED\])[^\r\n]+",
@@ -82,7 +82,7 @@ _PATTERNS = tuple(
         (r"((?:\blogin\b|\bsshpass\b).{0,80}?\s-p\s*|\bcurl\b.{0,200}?\s(?:-u|--user)\s+[^\s:]+:)\S+", rf"\1{MASK}"),
         # Well-known shapes of keys: AWS ids, GitHub, GitLab, Slack, Hugging Face, NVIDIA NGC, Google, OpenAI-like,
         # Stripe, npm, PyPI, Weights & Biases, JSON web tokens.
-        (r"(?:hf_|nvapi-)[A-Za-z0-9_-]{20,}", MASK),  # also where a torn line is glued to it
+        (r"(?:hf_|nvapi-)[A-Za-z0-9_-]{20,}", MASK),  # the pattern also matches after the glued end of a torn line
         (
             r"(?<![A-Za-z0-9_-])(?:(?:AKIA|ASIA|ABIA|ACCA|AROA)[A-Z0-9]{12,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}"
             r"|glpat-[\w-]{12,}|xox[abeoprs]-[\w-]{8,}|hf_[A-Za-z0-9]{12,}|nvapi-[\w-]{8,}|AIza[\w-]{30,}|ya29\.[\w-]{20,}"
@@ -92,10 +92,10 @@ _PATTERNS = tuple(
         ),
     )
 )
-# Base64 as keys have it: an AWS secret has 40 characters of it, a line of a PEM file 64, an NGC key 84.
+# Base64 of keys: an AWS secret has 40 characters of it, a line of a PEM file 64, an NGC key 84.
 _RANDOM = re.compile(r"(?<![\w./+-])[A-Za-z0-9+_-][A-Za-z0-9+/_-]{38,}={0,2}(?![\w./])")
 _CAPITAL_INSIDE = re.compile("[a-z][A-Z]")
-# A cheap necessary condition of all other patterns: ordinary lines cost a look for each of these words.
+# A cheap necessary condition of all other patterns: ordinary lines cost one search for each of these words.
 _HINTS = (
     "secret|passw|passphrase|credential|token|key|auth|cookie|signature|connection_string|_pat|_pwd|_dsn|_webhook|bearer"
     "|basic |://|login|curl|akia|asia|abia|acca|aroa|ghp_|gho_|ghu_|ghs_|ghr_|glpat|xox|hf_|nvapi|aiza|ya29|sk-|sk_|pk_|rk_"
@@ -107,7 +107,7 @@ _SECRETIVE = re.compile(rf"(?:{_NAME}|{_CAMEL})\Z", re.IGNORECASE)
 
 
 def redact(text: str) -> str:
-    """Mask everything in `text` that looks like a credential; all else, line breaks too, is kept."""
+    """Mask everything in `text` that looks like a credential; the rest, including line breaks, is unchanged."""
     lowered = text.lower()  # other alphabets have letters that match without regard to case
     if any(map(lowered.__contains__, _WORDS)) if text.isascii() else _HINT.search(text):
         for pattern, replacement in _PATTERNS:
@@ -117,7 +117,7 @@ def redact(text: str) -> str:
 
 
 def secret_name(name: str) -> bool:
-    """Tell whether an environment variable or JSON key of this name holds a credential."""
+    """Return whether an environment variable or JSON key of this name holds a credential."""
     return _SECRETIVE.search(name) is not None
 
 
@@ -127,7 +127,7 @@ def environment(env: Mapping[str, str], longest: int = 1024) -> Dict[str, str]:
 
 
 def _masked(match: Match[str]) -> str:
-    """Mask a value, but for what is not a value of that name.
+    """Mask a value, unless it cannot be a secret of that name.
 
     max_tokens=512 is a setting, PASSWORD=512 is not; "the registry wants credentials: create a ...", "secret/ngc-token:
     does not exist" and 'volume "ngc-token" : secret not found' are sentences.
@@ -149,9 +149,10 @@ def _masked(match: Match[str]) -> str:
 
 
 def _masked_if_random(match: Match[str]) -> str:
-    """Mask a text that mixes capitals, small letters and digits unlike a word, path or mangled C++ name.
+    """Mask a text with a mix of capitals, lower case and digits unlike a word, path or mangled C++ name.
 
-    A GPU's UUID (GPU-1bc4..) and its product (NVIDIA-RTX-PRO-6000-Blackwell-..) have no capital behind a small letter.
+    A GPU's UUID (GPU-1bc4..) and its product (NVIDIA-RTX-PRO-6000-Blackwell-..) have no capital after a lower-case
+    letter.
     """
     text = match.group(0)
     mixed = _CAPITAL_INSIDE.search(text) and any(map(str.isdigit, text))

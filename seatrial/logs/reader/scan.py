@@ -1,7 +1,7 @@
-"""Reads streams of bytes into a state: blocks of whole lines are digested, and their events applied in their order.
+"""Reads streams of bytes into a state: blocks of whole lines are digested, and their events applied in order.
 
-One pass in constant memory. The digest of a block (digest.py) does nearly all of the work and knows no other block;
-here is what depends on the lines before: which process is in which communicator, which table is open.
+One pass in constant memory. The digest of a block (digest.py) does nearly all of the work and is independent of other
+blocks. This module has the parts that depend on earlier lines: the communicators of processes, and the open table.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .unwrap import unwrapper
 BLOCK = 1 << 20  # bytes that are digested at a time
 HELD = (
     1 << 25
-)  # bytes whose digests are applied together, at most: a process writes in many blocks, with the same connections
+)  # most bytes whose digests are applied together: a process writes in many blocks, with the same connections
 _LAST = 8 * 1024  # bytes of the end of a stream that are kept
-_FIRST = 256 * 1024  # bytes of the beginning
-_MANY = 100_000  # objects for which it pays to tell the collector that they are old: three looks at them take 0.1 s
+_FIRST = 256 * 1024  # bytes of the beginning of a stream
+_MANY = 100_000  # objects from which it pays to mark them as old for the collector: three scans of them take 0.1 s
 _SIZES = {
-    "operations of": re.compile(rb"\[nranks=((\d{1,7}))\] "),  # enqueue.cc, ncclEnqueueCheck
+    "operations of": re.compile(rb"\[nranks=((\d{1,7}))\] "),  # form of ncclEnqueueCheck (enqueue.cc)
     # 'Channel 03/0 : 7[3] -> 0[0] [receive] via': the index of each GPU (2.19 and later; before, its PCI address)
     "gpu": re.compile(rb" : \d{1,7}\[(\d)\] -> \d{1,7}\[(\d)\] \[(?:send|receive)\] via NET/"),
 }
@@ -42,12 +42,12 @@ _CUT_HEAD = re.compile(
     rb"^(?:[^\n]{0,300}[\s:>\])|])?([A-Za-z0-9][A-Za-z0-9_.-]{0,254}):(\d{1,10}):\d{1,20}(?: \[\d*\]?)?\s*?$",
     re.MULTILINE,
 )
-_CUT_END = re.compile(rb":\d{1,20}(?: \[\d*\]?)?\s*?$", re.MULTILINE)  # of such a head: few streams hold one
+_CUT_END = re.compile(rb":\d{1,20}(?: \[\d*\]?)?\s*?$", re.MULTILINE)  # the end of such a head: few streams hold one
 _NUMBER = re.compile(r"[0-9a-f]+")
 
 
 def _named_like(host: str) -> Tuple[str, int]:
-    """Return the common form of a cluster's host names; a time of day is unlike all of them."""
+    """Return the common form of a cluster's host names; a time of day matches none of them."""
     shape = _NUMBER.sub("0", host.lower())
     return shape, len(host) if shape == "0" else 0
 
@@ -68,15 +68,15 @@ class Reader:
         self.messages.plain = self.foreign.plain
         self.line = 0
         self.digester = Digester()
-        self.parts: List[bytes] = []  # what was read of the next block
+        self.parts: List[bytes] = []  # the bytes of the next block so far
         self._size = 0
         self._held = 0  # bytes that were digested, and not applied
-        self._skipping = False  # inside a line longer than MAX_LINE
-        self._skipped = b""  # the end of what was passed over of it
+        self._skipping = False  # whether the stream is inside a line longer than MAX_LINE
+        self._skipped = b""  # the end of its skipped part
         self._tail = b""  # the text after the last line end
-        self._last = b""  # the end of what was read
-        self._looked = 0  # bytes of the beginning that were looked at
-        self._most: Dict[str, int] = {}  # the highest numbers there, by their name
+        self._last = b""  # the end of the bytes read so far
+        self._looked = 0  # bytes of the beginning that were searched
+        self._most: Dict[str, int] = {}  # the highest numbers in the beginning, by name
 
     # -- bytes to blocks -----------------------------------------------------------------------------------------------
     def feed(self, chunk: bytes) -> None:
@@ -94,7 +94,7 @@ class Reader:
         if self._size < BLOCK:
             return
         end = chunk.rfind(b"\n") + 1
-        if not end:  # of a line in very small or without an end
+        if not end:  # a line in very small chunks or without an end
             chunk = b"".join(self.parts)
             end = chunk.rfind(b"\n") + 1
             self.parts = [chunk]
@@ -107,7 +107,7 @@ class Reader:
         self.parts, self._size = [tail], len(tail)
 
     def _skip(self, data: bytes) -> None:
-        """Pass over more of a line than is kept, but for signs of a failure."""
+        """Skip the part of a line beyond the limit, except signs of a failure."""
         self._skipped = (self._skipped or b" " * MOST) + data
         if self._size < 2 * MAX_LINE:
             self.parts += [b" " + text for text in far(self._skipped)]
@@ -115,7 +115,7 @@ class Reader:
         self._skipped = self._skipped[-MOST:]
 
     def block(self, data: bytes) -> None:
-        """Read a block of whole lines: it is applied with those before it, while nothing listens to single lines."""
+        """Read a block of whole lines; it is applied with earlier ones unless single lines are observed."""
         self.see(data)
         before = self.digester.lines
         listens = not before and (self.line < self.foreign.TAGGED or self.foreign.listens())
@@ -146,7 +146,7 @@ class Reader:
         known = {_named_like(host) for index, host, _ in self.partial.procs if cuts and index == self.index}
         for cut in cuts:
             host = cut.group(1).decode("ascii")
-            if _named_like(host) in known:  # a head and no more, near the end: that process exists
+            if _named_like(host) in known:  # a head without more, near the end: the process exists
                 self.processes.find((host, int(cut.group(2)), ""))
         words = last_words(last, any(table["complete"] for table in self.source.tables))
         if words:
@@ -160,7 +160,7 @@ class Reader:
         self.source.lines = self.line
 
     def _end_within_line(self) -> None:
-        """Read the text after the last line end: all of a line in a paste, half of it where a log was cut."""
+        """Read the text after the last line end: a whole line in a paste, half of one in a truncated log."""
         before = self._last.rstrip(b"\r\n").rpartition(b"\n")[2]
         self.see(self._tail)
         line = Reader(Partial(), "")
@@ -181,9 +181,9 @@ class Reader:
             self._held = 0
 
     def see(self, data: bytes) -> None:
-        """Keep of the next block what the beginning and the end of a stream are asked for."""
+        """Keep the parts of the next block that are needed for the beginning and the end of a stream."""
         if self._looked < _FIRST:
-            for what, pattern in _SIZES.items():  # of communicators (subsystem COLL), and of hosts by GPUs
+            for what, pattern in _SIZES.items():  # sizes of communicators (subsystem COLL), and of hosts by GPUs
                 numbers_seen = [
                     int(number) for numbers in pattern.findall(data[: _FIRST - self._looked]) for number in numbers
                 ]
@@ -192,14 +192,14 @@ class Reader:
         self._last = (self._last + data if len(data) < _LAST else data)[-_LAST:]
 
     def take(self, digest: Digest, data: bytes, before: int = 0) -> None:
-        """Take the content of blocks of whole lines; ``data`` is the last one, behind so many lines of those."""
+        """Take the content of blocks of whole lines; ``data`` is the last one, after so many lines of the others."""
         start, self.line = self.line + 1, self.line + digest.lines
         self.source.nccl_lines += digest.marked
         processes, foreign = self.processes, self.foreign
         processes.begin(digest.processes, digest.own_events, start)
         here, follow = processes.here, processes.follow
         lines = enumerate(BytesIO(data), before)
-        at = 0  # the line behind the last event
+        at = 0  # the line after the last event
         listens = start <= foreign.TAGGED or foreign.listens()
         for number, process, what, raw in digest.events:
             if listens and at < number:
@@ -222,9 +222,9 @@ class Reader:
         processes.end()
 
     def _hear(self, lines: Iterator[Tuple[int, bytes]], at: int, end: int, start: int) -> bool:
-        """Read the lines that by themselves say nothing, as long as something is open that they may belong to."""
+        """Read the lines without content of their own, as long as something is open that they may belong to."""
         foreign = self.foreign
-        for number, raw in lines:  # goes on where it ended
+        for number, raw in lines:  # the iterator continues where it ended
             if number >= end:
                 break
             if number < at:
@@ -242,11 +242,11 @@ def read(
     limit: Optional[int] = None,
     reader: Callable[[Partial, str], Reader] = Reader,
 ) -> Partial:
-    """Read streams and return what was seen in them.
+    """Read streams and return their content.
 
     ``sources`` yields (name, stream); a stream is a binary file or an iterable of byte chunks. ``limit`` bounds the
-    bytes that are taken of each stream; a longer one is marked, and what was not read is never guessed. Memory does not
-    grow with length. ``reader`` makes what reads one stream.
+    bytes that are taken of each stream; a longer one is marked, and its rest is never guessed. Memory does not grow
+    with length. ``reader`` creates the reader of one stream.
     """
     partial = Partial()
     with uncollected():
@@ -257,16 +257,16 @@ def read(
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Look for no cycles: a log makes many objects and none, and looking costs a quarter of the time."""
+    """Disable the cycle collector: a log creates many objects without cycles, and scans cost a quarter of the time."""
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if collects:
-            if gc.get_count()[0] > _MANY and not gc.get_freeze_count():  # what a program froze stays so
+            if gc.get_count()[0] > _MANY and not gc.get_freeze_count():  # objects that a program froze remain frozen
                 gc.freeze()
-                gc.unfreeze()  # what was made counts as old, so that the next look for cycles leaves it out
+                gc.unfreeze()  # new objects count as old, so that the next collection skips them
             gc.enable()
 
 

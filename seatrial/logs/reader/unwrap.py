@@ -1,4 +1,4 @@
-"""Wrapped streams: container logs (CRI, docker, JSON lines) are taken apart.
+"""Unwraps container logs (CRI, docker, JSON lines).
 
 The wrapping is recognised by the first line of a stream and then applies to all of it.
 """
@@ -15,11 +15,11 @@ from .lines.pasted import Pasted, found
 _CRI = re.compile(rb"^\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP]) ?")
 _KEYS = ("log", "message", "msg", "textPayload", "line", "text", "MESSAGE")
 MAX_PART = 64 * 1024
-_CUT_BY_DOCKER = 16 * 1024  # bytes, at which it goes on in the next record (daemon/logger/copier.go: defaultBufSize)
+_CUT_BY_DOCKER = 16 * 1024  # bytes after which a line continues in the next record (daemon/logger/copier.go)
 
 
 def unwrapper(first: bytes, reader: Any) -> Any:
-    """Return the consumer of the stream's chunks, finished at its end: the reader itself where nothing is wrapped."""
+    """Return the consumer of the stream's chunks, finished at its end; the reader itself if nothing is wrapped."""
     head = first[:65536].lstrip(b"\xef\xbb\xbf \r\n\t")
     line = head.split(b"\n", 1)[0]
     if head[:1] == b"{" and text_of(line) is not None:
@@ -43,7 +43,7 @@ def text_of(line: bytes) -> Optional[str]:
     for key in _KEYS:
         if isinstance(record.get(key), str):
             return with_trouble(str(record[key]), record)
-    coded = record.get("MESSAGE")  # journald writes what holds control characters, such as colours, as bytes
+    coded = record.get("MESSAGE")  # journald writes text with control characters, such as colours, as bytes
     try:
         return with_trouble(bytes(coded).decode("utf-8", "replace"), record) if isinstance(coded, list) else None
     except (TypeError, ValueError):
@@ -52,15 +52,15 @@ def text_of(line: bytes) -> Optional[str]:
 
 _LEVELS = ("level", "levelname", "severity")
 _FATAL = ("fatal", "critical", "panic", "emergency", "alert")
-_ABOUT = ("kubernetes", "labels", "annotations", "metadata", "resource")  # what a store says of who wrote a record
+_ABOUT = ("kubernetes", "labels", "annotations", "metadata", "resource")  # a store's facts about the writer of a record
 _DOCKERS = {"log", "stream", "time"}
 _DEEP = 5
 
 
 def with_trouble(text: str, record: Dict[str, Any]) -> str:
-    """Return a record's text and, on lines behind it, what else it logs of trouble: an error, a stack, its level.
+    """Return a record's text and, on further lines, its other signs of trouble: an error, a stack, its level.
 
-    A severity of ERROR counts not: Cloud Logging gives it to whatever was written to stderr.
+    A severity of ERROR does not count: Cloud Logging gives it to everything on stderr.
     """
     if record.keys() <= _DOCKERS:
         return text
@@ -83,7 +83,7 @@ def _troubles_of(text: str, value: Any, deep: int) -> Iterator[str]:
     elif isinstance(value, list) and deep:
         for inner in value[:1000]:
             yield from _troubles_of(text, inner, deep - 1)
-    elif isinstance(value, str) and " " in value:  # no name, no time
+    elif isinstance(value, str) and " " in value:  # a text with a space, so neither a name nor a time
         rest = value.strip()
         if text and rest.endswith(text):  # another field often repeats the text before parsing
             rest = rest[: -len(text)]
@@ -140,7 +140,7 @@ class _CriLines:
 
 
 class _Lines:
-    """Cuts chunks into lines for an unwrapper, and hands the reader what is inside."""
+    """Splits chunks into lines for an unwrapper, and passes their content to the reader."""
 
     def __init__(self, reader: Any, unwrap: Any) -> None:
         self._reader = reader

@@ -1,9 +1,9 @@
 """Lines of communicators: rank, size, id, and whether the set-up began or ended.
 
 Forms: ``comm 0x.. rank 0 nranks 2 cudaDev 0 .. commId 0x.. - Init START`` (2.18.3+), ``- Init COMPLETE`` (2.4.2+),
-``rank 2 nRanks 8 nNodes 4 localRanks 2 localRank 0 MNNVL 0`` (2.20.3+), ``Destroy`` and ``Abort``, and
-``ncclCommSplit comm 0x.. .. parent 0x.. splitCount 1 color 7 key 1- Init START``: no blank before the dash, and no id;
-parent, count and color are the same on all its ranks.
+``rank 2 nRanks 8 nNodes 4 localRanks 2 localRank 0 MNNVL 0`` (2.20.3+), ``Destroy`` and ``Abort``, and ``ncclCommSplit
+comm 0x.. .. parent 0x.. splitCount 1 color 7 key 1- Init START``: no blank before the dash, and no id; parent, count
+and color are the same on all its ranks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ENDING = re.compile(rb"(?<=[ \d])- (?:(Init|Destroy|Abort|Revoke) )?(START|COMP
 _NODES = re.compile(rb"n[nN]odes (\d{1,6}) localRanks (\d{1,5})(?: localRank \d+)?(?: MNNVL (\d))?")
 
 
-# The forms of 2.12 to 2.30 as they are printed: the text before the pointer, and behind the rank.
+# The forms of 2.12 to 2.30 as printed: the text before the pointer, and after the rank.
 _OPENING = re.compile(rb"(?:\[Rank \d{1,7}\] )?(?:\w{1,40} )?comm")
 _COMMON_FORM = re.compile(
     rb"n[rR]anks (\d{1,7}) (?:nNodes (\d{1,6}) localRanks (\d{1,5}) localRank \d{1,5} MNNVL (\d)"
@@ -30,11 +30,11 @@ _COMMON_FORM = re.compile(
 )
 _POINTER = b"0123456789abcdefABCDEF"
 
-COMMUNICATORS = frozenset((b"nccl", b"comm", b"[Ran"))  # how these messages begin
+COMMUNICATORS = frozenset((b"nccl", b"comm", b"[Ran"))  # beginnings of these messages
 
 
 class _Numbers(Dict[bytes, int]):
-    """Numbers by their digits: one object for all that hold one, since a large job has each rank in many places."""
+    """Numbers by their digits: all users share one object, since a large job has each rank in many places."""
 
     def __missing__(self, digits: bytes) -> int:
         number = int(digits)
@@ -47,15 +47,15 @@ _MOST = 65_536
 RANKS = _Numbers()
 
 Step = Tuple[int, bytes, bool, str, Optional[Tuple[int, int, int]], bytes, str]
-"""The facts of a line with a rank about a communicator: size; Init, Destroy, Abort, Revoke, or empty where the line
-reports no step; whether that is done; id; nodes, local ranks and MNNVL; the pointer of the communicator that was split;
-which part of it, as count of splits and color."""
+"""The facts of a line with a rank about a communicator: size; Init, Destroy, Abort, Revoke, or empty if the line
+reports no step; whether that is done; id; nodes, local ranks and MNNVL; the pointer of the split communicator; the
+part of it, as count of splits and color."""
 CommLine = Tuple[int, bytes, Step]
 """One line about a communicator: rank, pointer, and the part that most ranks share."""
 
 
 def parse_common_form(text: bytes) -> Optional[CommLine]:
-    """Read a line of one of the usual forms; None for any other. A large log has one of these lines in ten."""
+    """Read a line of one of the usual forms; None for any other. A tenth of a large log's lines are of these forms."""
     head, _, tail = text.partition(b" rank ")
     digits, _, rest = tail.partition(b" ")
     step = _step(rest)

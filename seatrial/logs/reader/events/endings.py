@@ -1,7 +1,7 @@
 """The last line of a stream: the end of a benchmark, a completion, or the last line of a process that died.
 
-A shell reports a death in its user's language and a program in its own words, so that no list holds them. What is
-known is how a log ends that is whole: with a benchmark's last lines, NCCL's own, or a line that reports completion.
+A shell reports a death in its user's language and a program in its own words, so that no list is complete. But the ends
+of complete logs are known: a benchmark's last lines, NCCL's own, or a line that reports completion.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COMPLETED = re.compile(
     rb"|[a-z]*time|average|statistics|timeouts"
     rb")\b"
 )
-# An end that does not count: denied, caused by another, too early, of a part, or with a code.
+# Ends that do not count: denied, caused by another, too early, of a part, or with a code.
 _BAD_END = re.compile(
     rb"(?i)\b(?:not|never|\w+n't) (?:yet |be |been |all )*(?:done|finish|complet|succe|pass|ok\b|end|sav|wr[io]t)"
     rb"|\b(?:end|stopp|clos|destroy|exit|terminat|shut ?down|torn down)(?:ed)?,? by\b|\bstopped responding\b"
@@ -34,9 +34,9 @@ _BAD_CODE = re.compile(
     rb"(?i)\b(?:exit\w{0,6}|code|rc)\W{1,4}(?:(?:with|code|status|is)\W{1,3}){0,3}-?[1-9]\d{0,2}\b(?!\.\d)"
 )
 _PART = re.compile(rb"\b(\d+) ?(?:of|/) ?(?:the )?(\d+)\b.{0,30}(?:passed|succeeded|finished|completed|done|ok)\b")
-# A collector's, of an empty line.
+# A collector's line for an empty one.
 _PREFIX = re.compile(rb"(?:.*[:|>\]]|(?:[\dTZ]|(?![\x80-\xff])\W)*)?[^\w#\x80-\xff]{0,2}(?<!#)", re.DOTALL)
-_BENCHMARK = re.compile(rb"^#|#\W*$|Avg bus|Out of bounds|Collective test")  # behind any prefix
+_BENCHMARK = re.compile(rb"^#|#\W*$|Avg bus|Out of bounds|Collective test")  # after any prefix
 _DATE = re.compile(  # date(1), in the C locale and others, with or without a zone
     rb"[A-Z][a-z]{2},? +(?:[A-Z][a-z]{2} +\d{1,2}|\d{1,2} +[A-Z][a-z]{2})(?: +\d{4})?,? +\d\d:\d\d:\d\d(?: +[AP]M)?"
     rb"(?: +[A-Z+-][A-Z\d]{1,5})?(?: +\d{4})?"
@@ -45,19 +45,20 @@ _NUMBER = re.compile(rb"\d")
 _PROMPT = re.compile(rb"[$#%>]\s*$")
 _SHELL = re.compile(
     rb"[^\s:]{1,120}: (?:[^\W\d_]|[\x80-\xff]){1,24} \d{1,6}: +\d{1,8} \S"  # bash: SCRIPT: line N:  PID SIGNAL  COMMAND
-    rb"|\[\d{1,3}\][+-]? +(?:\d{1,8} +)?(?!Done\b|done\b|Running\b|Exit 0)\S.* {2,}\S"  # of job control
+    rb"|\[\d{1,3}\][+-]? +(?:\d{1,8} +)?(?!Done\b|done\b|Running\b|Exit 0)\S.* {2,}\S"  # messages of job control
 )
-_SIGNALS = re.compile(  # strsignal(3), which a shell prints alone
+_SIGNALS = re.compile(  # texts of strsignal(3), which a shell prints alone
     rb"(?:Hangup|Quit|Alarm clock|Terminated|Killed|Aborted|Stopped|Bus error|Broken pipe|CPU time limit exceeded"
     rb"|Illegal instruction|Floating point exception|User defined signal [12]|\^[C\\])(?: *\(.{1,40}\))?"
 )
 
 
 def last_words(data: bytes, benchmark: bool) -> bytes:
-    """Return the last line of a stream where it reports no good end; nothing where it does.
+    """Return the last line of a stream if it reports no normal end; else nothing.
 
-    ``data`` is the end of the stream. Behind a ``benchmark``'s table whatever is unknown counts; elsewhere, where a
-    program writes what it likes, a line by its form as a shell's, or in a script that no program of the field uses.
+    ``data`` is the end of the stream. After a ``benchmark``'s table every unknown line counts. Elsewhere, since
+    programs print arbitrary text, only a line in a shell's form counts, or one in a writing system that no program of
+    the field uses.
     """
     lines = [text.rpartition(b"\r")[2].rstrip() for text in data.replace(b"\r\n", b"\n").split(b"\n")]
     bare = next((each for line in reversed(lines) if (each := _said(line, lines))), b"")
@@ -74,7 +75,7 @@ def last_words(data: bytes, benchmark: bool) -> bytes:
 
 
 def _said(line: bytes, lines: List[bytes]) -> bytes:
-    """Return a line without its prefix; nothing where an empty one was passed on, or of a record of a model's text."""
+    """Return a line without its prefix; nothing for a passed-on empty line, or a record of a model's text."""
     bare = strip_tags(line).strip()
     prefix = any(len(other) > len(line) and other.startswith(line) for other in lines)
     return b"" if prefix or _PREFIX.fullmatch(bare) or SAMPLE.search(line) else bare

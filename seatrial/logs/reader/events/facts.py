@@ -1,10 +1,10 @@
 """The content of one INFO message of NCCL about its process, as effects.
 
-Facts, settings, devices, notes, communicators.
+The effects are facts, settings, devices, notes and communicators.
 
-What a message says depends on its text alone, so that it is read once for all processes that print it; what it changes
-is the business of the process's tracker. Forms differ by version; each pattern says which it
-covers. What no pattern knows has no effect.
+The content of a message depends only on its text, so that it is read once for all processes that print it; the
+process's tracker applies it. Forms differ by version; each pattern names those it covers. A text without a matching
+pattern has no effect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PROVIDER = re.compile(rb"Selected [Pp]rovider is ([A-Za-z0-9_;.-]{1,40})")
 _PLATFORM = re.compile(rb"\bRunning on ([a-z][a-z0-9-]{1,15}\.[a-z0-9-]{2,15}) platform")
 _LOADED = re.compile(rb"Loaded net plugin (.+?)(?: \(v\d+\))?$")
 _ASSIGNED = re.compile(rb"Assigned NET plugin (.+?) to comm")
-# The interface alone, without index and address, is how pages about NCCL write the line: 'NET/Socket : Using eth0'.
+# The interface alone, without index and address, is the form on web pages about NCCL: 'NET/Socket : Using eth0'.
 _LISTED = re.compile(rb"^NET/([A-Za-z0-9_ -]{1,40}?) ?: Using (?:\[\d+\]|(?<=Socket : Using )[a-z][\w.@-]{1,15}\s*$)")
 _NVLS = re.compile(rb"(\d{1,6}) nvls channels")
 _MNNVL = re.compile(rb"^MNNVL (\d) cliqueId|MNNVL .*fabric UUID (\S+)")
@@ -38,20 +38,20 @@ _PORT = re.compile(
     rb"^NET/IB ?: \[\d{1,3}\] ?([\w.+-]{1,64}):(?:[\w.+-]{1,32}:)?(\d{1,3})/([A-Za-z]{1,12})\b[^=]{0,40}"
     rb"(?:=\S{1,40} )?speed=(\d{1,9})\b"
 )
-# A device by its index, in any of NET/IB's lines: as above, also cut; '.. for HCA 0 'mlx5_0''; 'Made virtual device [0]
-# name=mlx5_0 ..' (ncclIbMakeVDeviceInternal)
+# A device by its index, in any of NET/IB's lines: as above, also truncated; '.. for HCA 0 'mlx5_0''; 'Made virtual
+# device [0] name=mlx5_0 ..' (ncclIbMakeVDeviceInternal)
 _NAMED = re.compile(
     rb"^NET/IB ?: (?:\[|.{1,40} for HCA |Made virtual device \[)(\d{1,3})\]? ?(?:name=|')?([\w.+-]{1,64})"
     rb"(?::[\w.+-]{1,32})?(?::\d{1,3}(/[A-Za-z]{1,12})?)?"
 )
 _HCA_GDR = re.compile(rb"GPU Direct RDMA (En|Dis)abled for HCA \d{1,3} '([\w.+:-]{1,64})'")
-_ALGORITHM = re.compile(rb"^(\w{4,24}): \d+ Bytes -> Algo (\w{1,20}) proto \w+")  # subsystem TUNING
+_ALGORITHM = re.compile(rb"^(\w{4,24}): \d+ Bytes -> Algo (\w{1,20}) proto \w+")  # a line of subsystem TUNING
 # 'NET/0-0 (0/0/0/50.000000)' in the dump of a host's topology (GRAPH): a NIC, and its GB/s
 _WIRE = re.compile(rb"\+ NET\[[\d.]{1,12}\] - NET/([\d-]{1,12}) \([^()]{0,80}?([\d.]{1,16})\)")
 RING_ORDER = re.compile(rb"^Channel (\d+)(?:/(\d+))? :((?:\s+\d+)+)\s*$")
 
 
-# How NCCL says that there is no plugin, by version. Two hosts that say it differently run two versions.
+# NCCL's texts about a missing plugin, by version: hosts with different texts run different versions.
 _PLUGIN_FORMS = (
     ("2.21 to 2.25", b"Using internal network plugin"),
     ("2.26 or later", b"NET/Plugin: Could not find: libnccl-net"),
@@ -61,7 +61,7 @@ _PLUGIN_FORMS = (
     ("2.4", b"NET/Plugin : No plugin found (libnccl-net.so)"),
 )
 
-# Settings that explain what a job uses: a fault that they cause quotes the line that shows them.
+# Settings that explain a job's choices: a fault that they cause quotes the line that shows them.
 _TELLING = frozenset(
     (
         "NCCL_NET",
@@ -82,25 +82,25 @@ _TELLING = frozenset(
 )
 
 Effect = Tuple[Any, ...]
-# The first item of an effect says what it is; the others are:
+# The first item of an effect is its kind; the others are:
 FACT = 0  # name, value
 NOTE = 1  # name: a line of that kind was seen
 ENV = 2  # variable, value
 DEVICES = 3  # index -> device, of NET/IB's list
-IB = 4  # what NET/IB said: none, empty, list
+IB = 4  # NET/IB's result: none, empty, list
 CHOSE = 5  # the network that a communicator uses
 TRACE = 6  # the code of an error that a function returned, and whether it asked for a network's properties
-COMM = 7  # what is said of a communicator (comms.CommLine)
-RING = 8  # the ranks of a ring, in its order
+COMM = 7  # the facts about a communicator (comms.CommLine)
+RING = 8  # the ranks of a ring, in order
 QUOTE = 9  # name of a line that a fault may quote, kept once
 HEAD = 10  # a device and a launcher's tag in a line's prefix; of a process, and no line's effect
-READ_BACK = (("flag", "no-pci-path"), ("flag", "mnnvl"))  # facts that the reading of later lines asks for
+READ_BACK = (("flag", "no-pci-path"), ("flag", "mnnvl"))  # facts that the reading of later lines needs
 _RING_TEXT = 1000  # bytes of a ring's order; NCCL cuts it at its buffer's end
 
 
 def effects_of(text: bytes) -> Tuple[Effect, ...]:
-    """Return the content of one INFO message; nothing for one without content that is judged."""
-    if text.endswith(b"across cluster]"):  # Ray's de-duplication mark
+    """Return the content of one INFO message; nothing for one without relevant content."""
+    if text.endswith(b"across cluster]"):  # the mark of Ray's de-duplication
         text = text[: text.rfind(b"[repeated ")]
     text = text.rstrip()
     said: List[Effect] = []
@@ -111,12 +111,12 @@ def effects_of(text: bytes) -> Tuple[Effect, ...]:
 
 
 def keeps_line(effects: Tuple[Effect, ...]) -> bool:
-    """Say whether the line of a message may be shown."""
+    """Return whether the line of a message may be shown."""
     return any(effect[0] in (NOTE, TRACE, QUOTE) for effect in effects)
 
 
 def _others(text: bytes, said: List[Effect]) -> None:
-    """Read a message that is not known by its first four bytes."""
+    """Read a message whose first four bytes are unknown."""
     if b" nranks " in text or b" nRanks " in text:
         communicator = parse_communicator(text)
         if communicator is not None:
@@ -126,7 +126,7 @@ def _others(text: bytes, said: List[Effect]) -> None:
     if channels:
         said.append((FACT, "flag", "nvls-channels" if int(channels.group(1)) else "no-nvls-channels"))
         return
-    if b"+ NVL[" in text:  # of the topology, graph/topo.cc: the links as the driver reports them, used or not
+    if b"+ NVL[" in text:  # links in the topology as the driver reports them, used or not (graph/topo.cc)
         said.append((FACT, "flag", "nvlink"))
         return
     wire = _WIRE.search(text) if b"+ NET[" in text else None
@@ -139,7 +139,7 @@ def _others(text: bytes, said: List[Effect]) -> None:
         return
     trace = _TRACE.match(text)
     if trace:
-        if 1 <= int(trace.group(1)) <= 6:  # 7 is "in progress"
+        if 1 <= int(trace.group(1)) <= 6:  # code 7 is "in progress"
             said.append((TRACE, int(trace.group(1)), text.startswith(b"include/net.h")))
         return
     symptom = classify(text)
@@ -147,7 +147,7 @@ def _others(text: bytes, said: List[Effect]) -> None:
         said.append((NOTE, symptom.fault if symptom.role != "cause" else "info:" + symptom.fault, symptom.shows))
 
 
-# A channel's line without its transport, or with half of it: a page, a pager or a full disk cut it.
+# A channel's line without its transport, or with half of it: truncated by a web page, a pager or a full disk.
 _CUT_CHANNEL = re.compile(
     rb"(?:Ring|Channel) \d{1,4}(?:/\d{1,3})? : \d{1,7}(?:\[\w{1,16}\])? -> (?:\d{1,7}(?:\[\w{0,16}\]?)?)?"
     rb"(?: \[(?:send|receive)\])?(?: v(?:ia?)?"
@@ -174,7 +174,7 @@ def ring_order(text: bytes) -> Tuple[Effect, ...]:
     return ((RING, ranks),) if ranks == frozenset(range(len(ranks))) else ()
 
 
-# -- by the first four bytes: each adds what the message says, and returns whether that is all -------------------------
+# -- by the first four bytes: each adds the content, and returns whether that is complete ------------------------------
 def _choose(net: str, said: List[Effect]) -> None:
     said.append((CHOSE, net))
     if net == "Socket":
@@ -258,7 +258,7 @@ def _net(text: bytes, said: List[Effect]) -> bool:  # noqa: PLR0911 -- one retur
 
 
 def _ib(text: bytes, said: List[Effect]) -> bool:  # noqa: PLR0911 -- one return per form
-    if b" : Using interface " in text:  # 2.2 and 2.3: the side band, says nothing of verbs in use
+    if b" : Using interface " in text:  # 2.2 and 2.3: the side band, which shows nothing about verbs in use
         return True
     if b": Using " in text or b":Using " in text:
         devices = listed_devices(text)
@@ -287,7 +287,7 @@ def _ib(text: bytes, said: List[Effect]) -> bool:  # noqa: PLR0911 -- one return
     if b"GPU Direct RDMA" in text and b"nabled" in text:
         said.append((FACT, "flag", "gdr-hca"))
         return True
-    if b"GPU Direct RDMA Disabled" in text and b"(distance " in text:  # 2.4 says it in NET/IB's name
+    if b"GPU Direct RDMA Disabled" in text and b"(distance " in text:  # 2.4 prints it as NET/IB
         said.append((NOTE, "nccl.gdr-distance"))
         return True
     if b"GPU Direct RDMA Disabled" in text:
@@ -425,7 +425,7 @@ _HANDLERS: Dict[bytes, Callable[[bytes, List[Effect]], bool]] = {
     b"UCX_": _env,
     b"Boot": _bootstrap,
     b"NET/": _net,
-    b"NET ": _bootstrap,  # 2.2 and 2.3
+    b"NET ": _bootstrap,  # the form of NCCL 2.2 and 2.3
     b"Conn": _connected,
     b"GPU ": _gpu,
     b"Coul": _could,
@@ -438,4 +438,4 @@ _HANDLERS: Dict[bytes, Callable[[bytes, List[Effect]], bool]] = {
     b"Fail": _failed,
     b"RAS ": _ras,
 }
-STARTS = frozenset(_HANDLERS)  # of messages that a handler reads
+STARTS = frozenset(_HANDLERS)  # beginnings of messages that a handler reads

@@ -21,11 +21,11 @@ _BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.
 _ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row with blanks that a copy has squeezed
 _POINTER = re.compile(rb"\b0x[0-9a-f]{4,16}\b")
 _KNOWN = 20_000  # shapes of lines that only name NCCL
-_ENDS = frozenset(b"0123456789A \t\r")  # of a row of numbers, or of its torn half
+_ENDS = frozenset(b"0123456789A \t\r")  # the last bytes of a row of numbers, or of its torn half
 
 
 def says(raw: bytes) -> bool:
-    """Say whether anything is taken from a line that holds one of the words that matter, whatever was read before."""
+    """Return whether a line with significant words has content, whatever was read before."""
     if (
         b"CCL" in raw
         or (b"iag" in raw and _diagnoses(raw))
@@ -38,12 +38,12 @@ def says(raw: bytes) -> bool:
 
 
 def _diagnoses(raw: bytes) -> bool:
-    """Say whether a line has a result of DCGM's diagnostics, or begins their report."""
+    """Return whether a line has a result of DCGM's diagnostics, or begins their report."""
     return raw.startswith(signals.DCGM) or signals.DIAGNOSIS.search(raw) is not None
 
 
 def _old_heads(raw: bytes) -> Iterator[Tuple[Head, bytes, int]]:
-    """Yield NCCL 2.2's heads, which have no "NCCL" in them, with the level and its place."""
+    """Yield NCCL 2.2's heads, which do not contain "NCCL", with the level and its place."""
     for level in (b"] INFO ", b" WARN "):
         at = raw.find(level)
         head = parse_head(raw[: at + 2]) if at >= 0 else None
@@ -54,7 +54,7 @@ def _old_heads(raw: bytes) -> Iterator[Tuple[Head, bytes, int]]:
 class ForeignLines:
     """Reads the lines of one stream that are not NCCL's."""
 
-    TAGGED = 5000  # lines at the beginning of a stream that are asked which launcher's process wrote them
+    TAGGED = 5000  # first lines of a stream that are checked for their launcher's process
 
     def __init__(self, messages: Messages, reader: signals.SignalReader, tables: TableReader) -> None:
         self.messages = messages
@@ -63,22 +63,22 @@ class ForeignLines:
         self._named: Dict[bytes, bool] = {}
 
     def waits(self) -> bool:
-        """Say whether any line that is not NCCL's may say something."""
+        """Return whether any foreign line may have content."""
         return self.tables.open_left is not None or self.signals.expects()
 
     def listens(self) -> bool:
-        """Say whether a line may say something that by itself says nothing."""
+        """Return whether a line may have content that is not complete by itself."""
         return self.waits() or self.tables.is_open()
 
     def hear(self, raw: bytes, number: int) -> None:
-        """Read a line that by itself says nothing, while something is open that it may belong to."""
+        """Read a line without content of its own while something is open that it may belong to."""
         if raw and (raw[-1] in _ENDS or b"\r" in raw or number <= self.TAGGED or self.waits() or self.tables.piped()):
             self.line(raw, number)
 
     def line(self, raw: bytes, number: int) -> None:
-        """Read a line without NCCL INFO; progress bars rewrite theirs with carriage returns, and Windows ends it so.
+        """Read a line without NCCL INFO; progress bars and Windows line ends contain carriage returns.
 
-        A string literal that holds a whole table (Ansible's stdout, Python's repr) spells its line ends.
+        A string literal with a whole table (Ansible's stdout, Python's repr) has escaped line ends.
         """
         if b"\\n" in raw and (b"busbw" in raw or b"nThread " in raw):
             raw = raw.replace(b"\\r", b"").replace(b"\\n", b"\r").replace(b"\\t", b"\t")
@@ -93,7 +93,7 @@ class ForeignLines:
             return
         if number <= self.TAGGED:
             self.signals.tag(raw)
-        # A row has columns of blanks; a copy may have squeezed them, and then only a table that is open makes it one.
+        # A row has columns of blanks; if a copy has squeezed them, only an open table makes it a row.
         wide = b"  " in raw or _ROW.match(raw) is not None or self.tables.squeezed(raw)
         if wide and not self.tables.full and (TYPE.search(raw) is not None or self.tables.typeless()):
             if self.tables.row(raw, number):
@@ -108,7 +108,7 @@ class ForeignLines:
             self._marked(raw, number)
 
     def _marked(self, raw: bytes, number: int) -> None:
-        """Read a line that holds one of the words that matter."""
+        """Read a line with one of the significant words."""
         raw = without_samples(raw)
         if b"CCL" in raw:
             if not self.signals.expects() and self._names_only(raw):
@@ -123,7 +123,7 @@ class ForeignLines:
                 self.signals.version(version.group(1), number, raw)
         if not self.tables.full and may_head(raw):
             if self.tables.header(raw, number) or (b"Avg bus" in raw and self.tables.footer(raw, number)):
-                if signals.shows_event(raw):  # of another process, within the line
+                if signals.shows_event(raw):  # another process's event within the line
                     self.signals.line(raw, number)
                 return
         if b"_perf" in raw and not self.tables.full:
@@ -134,7 +134,7 @@ class ForeignLines:
         self.signals.line(raw, number)
 
     def _names_only(self, raw: bytes) -> bool:
-        """Say whether NCCL's name is all that matters in a line, as in most of NCCL_DEBUG=TRACE, by its shape."""
+        """Return whether NCCL's name is the only significant word of a line's shape, as in most of NCCL_DEBUG=TRACE."""
         shape = _POINTER.sub(b"0x", raw).translate(DIGITS)
         known = self._named.get(shape)
         if known is None:

@@ -1,7 +1,7 @@
 """The writer of a line: the text before ``NCCL INFO``, reduced to the process that it names.
 
-A stamp, or a launcher's tag, makes what is in front of a head new in every line. Where in it the process is numbered
-does not depend on the digits: with every digit a 0, that is looked at once.
+With a stamp or a launcher's tag, the text before a head differs in every line. The place of the process number in it
+does not depend on the digits: it is determined once for the text with every digit a 0.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from ..lines.prefix import GLUED_TIME, Head, Process, parse_head, process_of, ta
 from ..tables.rows import TYPE
 from .signals import fails_within, shows_event
 
-# A head with nothing in front of it, and no time that is glued to it.
+# A head without preceding text or a glued time.
 ALONE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,254}):(\d{1,10}):\d{1,20} \[(\d{1,4})\] ")
-_GLUED_TAG = re.compile(rb"[>\]]:(?=[^:\]>]{1,255}:\d{1,10}:\d{1,20} \[\d{1,4}\] $)")  # mpirun's and torchrun's
+_GLUED_TAG = re.compile(rb"[>\]]:(?=[^:\]>]{1,255}:\d{1,10}:\d{1,20} \[\d{1,4}\] $)")  # tags of mpirun and torchrun
 _COLUMN = re.compile(rb"(?:u?int|u?char|b?float|half|double|bf|fp|f)[0-9]")  # a data type, whatever its digits
 _KEPT = 65_536  # heads that are known
 _FRONTS = 16_384  # shapes of the text before a head
 _LONGEST = 300
 
-_Tag = Tuple[str, int, int]  # of the prefix: the launcher, "" for none, and where it numbers the process
+_Tag = Tuple[str, int, int]  # launcher of the prefix, "" for none, and begin and end of its process number
 
 
 class ReadHead:
-    """A head, the process that it names, and what the caller keeps of that."""
+    """A head, the process that it names, and the caller's data for it."""
 
     __slots__ = ("head", "owner", "process")
 
@@ -41,18 +41,18 @@ class Heads:
 
     def __init__(self) -> None:
         self._alone: Dict[bytes, ReadHead] = {}
-        self._same: Dict[Tuple[bytes, ...], ReadHead] = {}  # by host, pid and device
+        self._same: Dict[Tuple[bytes, ...], ReadHead] = {}  # heads by host, pid and device
         self._whole: Dict[bytes, Optional[ReadHead]] = {}
         self._tagged: Dict[Tuple[Head, str], ReadHead] = {}
-        self._clean: Set[bytes] = set()  # shapes of heads into which no other process wrote of a failure
-        self._fronts: Dict[bytes, Optional[_Tag]] = {}  # by what they are with every digit a 0; None: not by that alone
+        self._clean: Set[bytes] = set()  # shapes of heads without another process's failure in them
+        self._fronts: Dict[bytes, Optional[_Tag]] = {}  # tags by the text with every digit a 0; None: not by that alone
 
     def find(self, left: bytes) -> Tuple[Optional[ReadHead], bool]:
         """Return the head in the text left of a message; None if the text is more than a head.
 
-        And whether the same may precede another message: there is no stamp in front.
+        Also return whether the same head may precede another message: it has no stamp.
         """
-        alone = ALONE.fullmatch(left)  # most have no prefix
+        alone = ALONE.fullmatch(left)  # most heads have no prefix
         if alone is not None and b"NCCL" not in left:
             return self._named(alone.groups()), True
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
@@ -94,7 +94,7 @@ class Heads:
         return read
 
     def _with(self, read: ReadHead, tag: _Tag, front: bytes) -> ReadHead:
-        """Return a head with the tag in front of it."""
+        """Return a head with its preceding tag."""
         launcher, begin, end = tag
         key = (read.head, launcher + ":" + front[begin:end].decode("utf-8", "replace"))
         if key not in self._tagged:
@@ -102,7 +102,7 @@ class Heads:
         return self._tagged[key]
 
     def _front(self, front: bytes, shape: bytes) -> Optional[_Tag]:
-        """Say where what looks like this numbers a process; None where that is not clear from its looks."""
+        """Return where texts of this form number a process; None if the form does not show it."""
         odd = TYPE.search(front) or _COLUMN.search(front) or ANSI_BYTES.search(front) or shows_event(front)
         tag = None
         if not odd and b"\x1b" not in front and b"NCCL" not in front and len(front) <= _LONGEST:
@@ -116,13 +116,13 @@ class Heads:
         return tag
 
     def _read(self, left: bytes) -> Optional[ReadHead]:
-        """Read a text unlike any other, or with more than a head in it."""
+        """Read a text unlike any other, or with more than a head."""
         head = parse_head(left)
         read = None
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
-        if not (head.host is not None and start and TYPE.search(left[:start])):  # no left half of a table's row
+        if not (head.host is not None and start and TYPE.search(left[:start])):  # not the left half of a table's row
             shape, read = left.translate(HEX_DIGITS), ReadHead(head, process_of(head))
-            # More than a head: another line of NCCL's, or the failure of one that lost its end.
+            # More than a head: another NCCL line, or the failure of one that lost its end.
             if b"NCCL" in left or len(left) > _LONGEST or fails_within(left, shape, self._clean):
                 read = None
         if len(left) <= _LONGEST:

@@ -1,8 +1,9 @@
 """Lines by which a collector, a pager, a limit or an editor reports that lines of a log are missing.
 
-No list of wordings is whole, so that a line is recognised by its parts: a word of removal next to a count of lines or
-bytes, or next to the log itself; or either of them in a line that brackets, dots or dashes enclose. A count of 0, and
-"truncated: no", report nothing. Texts of a program about its data (samples, tokens, batches) have none of these nouns.
+No list of wordings is complete, so a line is recognised by its parts. One is a word of removal next to a count of lines
+or bytes, or next to the log itself. Another is one of these in a line enclosed in brackets, dots or dashes. A count of
+0, and "truncated: no", report nothing. Texts of a program about its data (samples, tokens, batches) have none of these
+nouns.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ _STRONG = frozenset(
     b"truncated truncating truncation omitted omitting elided trimmed snipped clipped shortened suppressed suppressing"
     b" dropped discarded redacted skipped skipping abbreviated abridged collapsed purged snip".split()
 )
-"""What is not said of a file or a value that is merely deleted."""
-_OF_TESTS = frozenset((b"skipped", b"skipping", b"dropped", b"discarded", b"collapsed"))  # and of batches
+"""Words that are not about a merely deleted file or value."""
+_OF_TESTS = frozenset((b"skipped", b"skipping", b"dropped", b"discarded", b"collapsed"))  # also of tests and batches
 _REMOVED = _STRONG | frozenset(
     b"removed deleted hidden lost missed missing cut gone drop dropping shown left thrown".split()
 )
 _SHOWN = frozenset(b"shown displayed printed delivered forwarded collected received stored".split())
 _ITEMS = frozenset(b"line lines message messages character characters chars byte bytes kb mb gb kib mib gib".split())
 _RECORDS = frozenset(b"records events entries rows".split())
-"""Of a log where its collector is named, or in a notice that nothing else explains; elsewhere of data."""
+"""Words about a log if its collector is named, or in a notice without another explanation; elsewhere about data."""
 _COLLECTORS = frozenset(
     b"fluent fluentd fluentbit vector promtail loki filebeat logstash otel otelcol alloy rsyslogd journald".split()
 )
@@ -40,18 +41,18 @@ _TOKEN = re.compile(rb"[A-Za-z]+|\d[\d.,]*")
 _ENCLOSED = re.compile(rb"\s{0,8}[^\w\s]{1,12}\s?(.*[^\s])\s?[^\w\s]{1,12}\s*$", re.DOTALL)
 _NOT = frozenset(b"no none false not never without".split())
 _RULE = frozenset(b"every daily hourly weekly when if after at by".split())
-"""After these comes the time of a log's next rotation, not of one that happened."""
+"""Words before the time of a log's next rotation, not of a past one."""
 _FIXED = re.compile(
-    rb"^-- ?(?:More|MORE) ?--|^\s*\.\.\.skipping\.\.\."  # more(1), less(1)
+    rb"^-- ?(?:More|MORE) ?--|^\s*\.\.\.skipping\.\.\."  # marks of more(1) and less(1)
     rb"|\b(?:[Ss]howing|[Oo]nly)(?: only)?(?: the)? (?:last|first|tail|end)(?: and(?: the)? (?:last|first))?"
     rb"(?: of(?: the)?)?(?: [1-9][\d.,]*)? ?(?:lines|messages|characters|bytes|[KMG]i?B|logs?|output)\b"
     rb"|\b(?:[Uu]nable to|[Ff]ailed to|[Cc]ould not|[Cc]annot) (?:retrieve|get|read|fetch|stream)"
-    rb"(?: (?:the|container|pod|previous)){0,2} logs?\b"  # kubelet, for kubectl logs
+    rb"(?: (?:the|container|pod|previous)){0,2} logs?\b"  # the kubelet's text for kubectl logs
     rb"|\b[Mm]ore like (?:this|these)\b|^\W{0,4}[Cc]ontinued (?:in|from|on)\b|\b[Tt]oo much output\b"
     rb"|^\W{0,6}(?:and )?[1-9]\d{0,11} more (?:lines|messages)\W{0,6}$"
     rb"|^\W{0,12}(?:snip|cut here|etc\.?)\W{0,12}$|^\W{1,12}(?:excerpt|abridged)\W{1,12}$"
     rb"|^\W{1,12}(?:etc\.?|(?:and )?(?:the )?same (?:for|on|from)) .{0,60}\b(?:ranks|hosts|nodes|GPUs|workers)\W*$"
-    rb"|\blogrotate\b.{0,40}\btruncat|\xe7\x9c\x81\xe7\x95\xa5|\xe6\x88\xaa\xe6\x96\xad"  # Chinese, Japanese
+    rb"|\blogrotate\b.{0,40}\btruncat|\xe7\x9c\x81\xe7\x95\xa5|\xe6\x88\xaa\xe6\x96\xad"  # Chinese and Japanese words
 )
 # Every such line has one of these.
 WORDS = (
@@ -68,12 +69,12 @@ WORDS = (
 _GATE = AnyOf(WORDS)
 _DOTTED = rb"(?:\.\.\.|\xe2\x80\xa6)"
 MARK = rb"[\[(<]?" + _DOTTED + rb"(?:[^\n]{0,3}\d[^\n]{1,120}" + _DOTTED + rb")?[\])>]?"
-"""A line of its own by which an editor marks what was left out: dots, or a count in any language between dots."""
+"""A separate line by which an editor marks an omission: dots, or a count in any language between dots."""
 MARKED = re.compile(MARK)
 
 
 def reports_lines_left_out(line: bytes) -> bool:
-    """Say whether a line that is not NCCL's reports that others are missing."""
+    """Return whether a foreign line reports missing lines."""
     if len(line) > _MOST or not _GATE.contained_in(line):
         return False
     if _FIXED.search(line):
@@ -86,7 +87,7 @@ def reports_lines_left_out(line: bytes) -> bool:
 
 
 def _notice(tokens: List[bytes]) -> bool:
-    """Say whether the words within brackets or dots are a notice and nothing else: no sentence of a program."""
+    """Return whether the words in brackets or dots are only a notice, not a program's sentence."""
     if len(tokens) <= 8 and _unshown(tokens) and not (_ITEMS | _RECORDS).isdisjoint(tokens):
         return True
     if len(tokens) > 8 or not _NOT.isdisjoint(tokens) or b"0" in tokens:
@@ -102,23 +103,23 @@ def _notice(tokens: List[bytes]) -> bool:
 
 
 def _unshown(tokens: List[bytes]) -> bool:
-    """Say whether something is said not to be shown."""
+    """Return whether a text reports something as not shown."""
     return any(token == b"not" and not _SHOWN.isdisjoint(tokens[at : at + 1]) for at, token in enumerate(tokens, 1))
 
 
 def _counted(tokens: List[bytes]) -> bool:
-    """Say whether a number of lines, messages or bytes, or a range of lines, is next to a word of removal."""
+    """Return whether a number of lines, messages or bytes, or a range of lines, is next to a word of removal."""
     return any(token[:1].isdigit() and token.strip(b"0.,") and _removed(tokens, at) for at, token in enumerate(tokens))
 
 
 def _removed(tokens: List[bytes], at: int) -> bool:
-    """Say whether what the number at a place counts is said to be removed, before it or behind."""
+    """Return whether the text before or after a number reports the counted things as removed."""
     items = _ITEMS if _COLLECTORS.isdisjoint(tokens) else _ITEMS | _RECORDS
     before, behind = tokens[max(at - 2, 0) : at], _next(tokens, at + 1, _BETWEEN - _ITEMS)
     item = tokens[behind : behind + 1]
-    if before[1:] in ([b"messages"], [b"lines"]) and before[0] in _STRONG:  # Dropped messages: 14
+    if before[1:] in ([b"messages"], [b"lines"]) and before[0] in _STRONG:  # text like "Dropped messages: 14"
         return True
-    if before[-1:] in ([b"lines"], [b"line"]) and item and item[0][:1].isdigit():  # lines 20 to 480
+    if before[-1:] in ([b"lines"], [b"line"]) and item and item[0][:1].isdigit():  # text like "lines 20 to 480"
         pass
     elif not item or item[0] not in items:
         return False
@@ -129,14 +130,14 @@ def _removed(tokens: List[bytes], at: int) -> bool:
 
 
 def _next(tokens: List[bytes], at: int, passed: FrozenSet[bytes]) -> int:
-    """Return the place of the next word, from one on, that is not passed over."""
+    """Return the place of the next word, from one on, that is not skipped."""
     while at < len(tokens) and tokens[at] in passed:
         at += 1
     return at
 
 
 def _of_the_log(tokens: List[bytes]) -> bool:
-    """Say whether a log or an output is said to be cut, within a few words and not denied."""
+    """Return whether a log or an output is reported as truncated, within a few words and not denied."""
     for at, token in enumerate(tokens):
         before, behind = tokens[at - 1 : at] if at else [], tokens[at + 1 : at + 2]
         of_log = token == b"messages" or (token in _RECORDS and not _COLLECTORS.isdisjoint(tokens))

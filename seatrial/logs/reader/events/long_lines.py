@@ -1,7 +1,7 @@
-"""The part of a long line that is not parsed: a failure there counts, a line of NCCL's there is reported.
+"""The part of a long line that is not parsed: a failure in it counts, and an NCCL line in it is reported.
 
-Nobody prints such lines of NCCL's; a program prints its configuration, a sample or dots without a line end, and an
-error behind them.
+NCCL prints no such lines. A program prints its configuration, a sample or dots without a line end, and an error after
+them.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from .messages import INFO, MAX_TEXT, WARN
 from .signals import MOST, matters, shows_event, shows_trouble
 from .trouble import without_samples
 
-MAX_LINE = 64 * 1024  # of a longer line, this much is kept
+MAX_LINE = 64 * 1024  # maximum number of bytes of a line that are kept
 _STEP, _OVERLAP = MOST - 512, 512
-_CONTEXT = 128  # bytes of a line's beginning: its level, or that it is what a model was asked
+_CONTEXT = 128  # bytes of a line's beginning: its level, or a model's prompt
 _QUOTED = 512
-_MOST_SIGNS = 4  # of one line
-_BEFORE = 1024  # bytes in front of the first message of NCCL's that are looked at with it
+_MOST_SIGNS = 4  # maximum signs of one line
+_BEFORE = 1024  # bytes before the first NCCL message that are searched with it
 _LINES = b"(not read: lines of NCCL that are joined with others)"
 
 
 def bounded(line: bytes) -> bytes:
-    """Return the kept part of a line: of a progress bar the end, where an error may follow, else the beginning."""
+    """Return the kept part of a line: the end of a progress bar, where an error may follow, else the beginning."""
     return line if len(line) <= MAX_LINE else line[-MAX_LINE:] if b"\r" in line else line[:MAX_LINE]
 
 
 def far(line: bytes) -> List[bytes]:
     """Return the signs of a failure in the part of a line that is not parsed.
 
-    Each from its first word on, the first few.
+    Each sign begins at its first word; only the first few are returned.
     """
     signs: List[bytes] = []
     if len(line) <= MOST or not matters(line):
         return signs
     line = without_samples(line)
-    end = 0  # of the segment, which a carriage return ends
+    end = 0  # end of the segment, at a carriage return
     for segment in line.split(b"\r") if b"\r" in line else (line,):
         end += len(segment) + 1
         looked_at = MOST if len(line) <= MAX_LINE or segment is line or len(line) - end < MAX_LINE else 0
@@ -48,7 +48,7 @@ def far(line: bytes) -> List[bytes]:
 
 def _signs(line: bytes, looked_at: int) -> Iterator[bytes]:
     first = line.find(INFO, 0, MAX_LINE) if looked_at else -1
-    read = first - _BEFORE + MAX_TEXT if first >= 0 else MAX_LINE if looked_at else 0  # as Messages reads it
+    read = first - _BEFORE + MAX_TEXT if first >= 0 else MAX_LINE if looked_at else 0  # the part that Messages reads
     for at in range(looked_at, len(line), _STEP):
         window = line[max(0, at - _OVERLAP) : at + _STEP]
         if not matters(window):
@@ -65,7 +65,7 @@ def _signs(line: bytes, looked_at: int) -> Iterator[bytes]:
 
 
 def _from_first_word(window: bytes) -> bytes:
-    """Return the sign of the first failure without the words in front, which may include half a secret."""
+    """Return the sign of the first failure without the words before it, which may include half a secret."""
     shows = shows_event if shows_event(window) else shows_trouble
     words = [0] + [at + 1 for at, byte in enumerate(window) if byte == 0x20] + [len(window)]
     end = _first(lambda index: shows(window[: words[index]]), len(words) - 1)

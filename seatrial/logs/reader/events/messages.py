@@ -1,4 +1,4 @@
-"""Reads the lines of NCCL that are more than a head and a message: torn and doubled lines, warnings."""
+"""Reads NCCL lines that are more than a head and a message: torn and doubled lines, warnings."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from .tracker import Tracker
 
 INFO, WARN = b"NCCL INFO ", b"NCCL WARN "
-MAX_TEXT = 8 * 1024  # of a message; NCCL's own buffer is 1 KiB, 2 KiB for device lists
-_PLACE = re.compile(rb"^\s*[\w/.-]{1,120}\.(?:cc?|cu|cpp|h):\d+\s*$")  # before a warning without a head
+MAX_TEXT = 8 * 1024  # bytes of a message; NCCL's own buffer is 1 KiB, 2 KiB for device lists
+_PLACE = re.compile(rb"^\s*[\w/.-]{1,120}\.(?:cc?|cu|cpp|h):\d+\s*$")  # source location before a warning without a head
 
-_effects_of_part = lru_cache(maxsize=256)(effects_of)  # what torn lines begin with
+_effects_of_part = lru_cache(maxsize=256)(effects_of)  # cache for the beginnings of torn lines
 
 
 class Messages:
     """Reads such lines of one stream."""
 
     def __init__(self, source: Source, processes: Processes, tables: TableReader) -> None:
-        self.plain: Callable[[bytes, int], None]  # takes what turns out to be no line of NCCL's
+        self.plain: Callable[[bytes, int], None]  # takes lines that turn out to be foreign
         self.source = source
         self.processes = processes
         self.tables = tables
-        self._clean: Set[bytes] = set()  # shapes of lines into which no other process wrote of a failure
+        self._clean: Set[bytes] = set()  # shapes of lines without another process's failure in them
 
     def line(self, raw: bytes, number: int) -> None:
         """Read a line that holds NCCL INFO, and may hold several lines."""
@@ -58,7 +58,7 @@ class Messages:
             return
         left, text = piece[:at], piece[at + len(INFO) :]
         tracker, front = self.processes.head(left)
-        for part in (left, text):  # of a line that lost its end, or has another process's text in it
+        for part in (left, text):  # a line that lost its end, or has another process's text in it
             if fails_within(part[:MOST], part[:MOST].translate(HEX_DIGITS), self._clean):
                 self.plain(part, number)
         if front and TYPE.search(front):
@@ -97,7 +97,7 @@ class Messages:
             tracker.apply(((QUOTE, quote_kind),), number, raw)
 
     def warn(self, piece: bytes, at: int, number: int) -> None:
-        """Read a line with ``NCCL WARN`` at some place."""
+        """Read a line with ``NCCL WARN`` at any place."""
         self.source.nccl_lines += 1
         left = piece[:at]
         tracker, _ = self.processes.head(left)

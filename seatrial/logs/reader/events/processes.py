@@ -23,19 +23,19 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?\Z")
 
 
 class Processes:
-    """The processes of one stream, and what follows each of them."""
+    """The processes of one stream, and the tracker of each."""
 
     def __init__(self, partial: Partial, index: int) -> None:
         self.partial = partial
         self.index = index
-        self._waiting: List[Tracker] = []  # with channels that wait for their communicator
+        self._waiting: List[Tracker] = []  # trackers with channels that wait for their communicator
         self.trackers: Dict[Process, Tracker] = {}
-        self._named: List[Process] = []  # in the present block
-        self._said: List[List[Tuple[int, Any]]] = []  # by them, and was not taken
-        self.here: List[Optional[Tracker]] = []  # what follows each of them, as far as that was looked up
+        self._named: List[Process] = []  # processes in the present block
+        self._said: List[List[Tuple[int, Any]]] = []  # their messages that are not yet taken
+        self.here: List[Optional[Tracker]] = []  # the tracker of each, if it was looked up
         self._places: Dict[Process, int] = {}
         self._met = 0  # how many of them were found
-        self.at = 0  # the line of that block that is read
+        self.at = 0  # the current line of that block
         self.start = 1  # the number of its first line in the stream
         self._by_pid: Dict[int, List[str]] = {}
         self._own = alone(index)
@@ -58,23 +58,23 @@ class Processes:
         self._named, self._said, self.here, self._places, self._met = named, said, [None] * len(named), {}, 0
 
     def meet(self, count: int) -> None:
-        """Find the first processes of the present block: the first ones are kept if not all can be."""
+        """Find the first processes of the present block, in order: if the bound is reached, the first are kept."""
         for place in range(self._met, count):
             self.here[place] = self.find(self._named[place])
         self._met = max(self._met, count)
 
     def follow(self, place: int) -> Tracker:
-        """Return the successor of a process of the present block."""
+        """Return the tracker of a process of the present block."""
         self.meet(place + 1)
         tracker = self.here[place]
-        if tracker is None:  # was let go
+        if tracker is None:  # the tracker was dropped
             tracker = self.here[place] = self.find(self._named[place])
         return tracker
 
     def end(self) -> None:
-        """End a block: take what was said in it, and settle the channels of many processes, which is far less to keep.
+        """End a block: take its content, and settle the channels of many processes, which saves memory.
 
-        Only if their owner is clear.
+        They are settled only if their owner is clear.
         """
         self.meet(len(self._named))
         for place, said in enumerate(self._said):
@@ -93,7 +93,7 @@ class Processes:
         tracker = self.find(process)
         self._places = self._places or {name: place for place, name in enumerate(self._named)}
         said = self._said[self._places[process]] if process in self._places else []
-        before = [item for item in said if item[0] < self.at]  # is taken at the block's end else
+        before = [item for item in said if item[0] < self.at]  # otherwise it is taken at the block's end
         if before:
             del said[: len(before)]
             self.take(tracker, before)
@@ -105,7 +105,7 @@ class Processes:
         return tracker, front
 
     def find(self, process: Process) -> Tracker:
-        """Return the successor of a process."""
+        """Return the tracker of a process."""
         tracker = self.trackers.get(process)
         if tracker is None:
             if len(self.trackers) >= _FOLLOWED:
@@ -121,9 +121,9 @@ class Processes:
         return tracker
 
     def _new(self, key: Tuple[int, str, int], host: Optional[str], pid: Optional[int]) -> Proc:
-        """Return a process of its own, or what is kept of all further processes of its host.
+        """Return a separate process, or the one that represents all further processes of its host.
 
-        A host is what is judged: its ranks, its edges to other hosts, its devices and warnings are all there.
+        The judgement is about hosts: the ranks, edges to other hosts, devices and warnings are all kept.
         """
         intern_pool = self.partial.intern_pool
         if intern_pool.alone >= MAX_ALONE:
@@ -133,7 +133,7 @@ class Processes:
                 return known
             if intern_pool.hosts >= MAX_HOSTS:
                 intern_pool.full = True
-                return self._beyond  # read, but not kept: its ranks would be taken for another's
+                return self._beyond  # read, but not kept: its ranks would be attributed to another
             intern_pool.hosts += 1
         else:
             intern_pool.alone += 1
@@ -144,7 +144,7 @@ class Processes:
         return proc
 
     def let_go(self) -> None:
-        """Stop following all processes; who prints again goes on with the communicator it began last."""
+        """Stop following all processes; one that prints again continues with its latest communicator."""
         for tracker in self.trackers.values():
             tracker.settle()
         self._waiting.clear()

@@ -1,7 +1,7 @@
-"""Lines without content, known by their shape: the line with every number made 0.
+"""Lines without content, recognised by their shape: the line with every number replaced by 0.
 
-A shape says nothing where no line of that shape can: the words that are looked for are masked as the line is, so that a
-shape may be taken for one that says something when it does not, and never the other way.
+A shape has no content if no line of that shape can have any. The searched words are masked like the line, so a shape
+without content may count as one with content, but never the other way round.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row with bl
 
 
 def is_quiet(shape: bytes) -> bool:
-    """Say whether no message of NCCL of this shape, hexadecimal digits made 0, says anything that is judged."""
+    """Return whether no NCCL message of this shape, hexadecimal digits made 0, has relevant content."""
     if b" NCCL " in shape or len(shape) > MAX_TEXT:
         return False
     if shape.startswith(_TIMINGS):
@@ -38,17 +38,17 @@ def is_quiet(shape: bytes) -> bool:
     return _TRACE.match(shape) is None and not may_show(shape)
 
 
-# Every line with content that is not NCCL's has one of these: words that matter, and the types of rows.
+# Every foreign line with content has one of these: significant words, and the types of rows.
 _WORDS = (*MATTERS, *TYPE_WORDS)
 GATE = Gate(_WORDS, (MATTER, AnyOf(TYPE_WORDS)), UNLESS)
-_NUMBERED = AnyOf(word.translate(DIGITS) for word in _WORDS if re.search(rb"\d", word))  # masked
+_NUMBERED = AnyOf(word.translate(DIGITS) for word in _WORDS if re.search(rb"\d", word))  # masked words
 
 
-_DOTS = re.compile(rb"\n" + MARK + rb"(?=\r?\n)")  # what is indented is an array, as a program prints it
+_DOTS = re.compile(rb"\n" + MARK + rb"(?=\r?\n)")  # an indented line is an array, as a program prints it
 
 
 def left_out(data: bytes, start: int, end: int) -> List[int]:
-    """Return where lines begin by which a hand marks what it left out; its dots cost the gate too much."""
+    """Return the beginnings of lines by which a person marks an omission; dots in the gate would be too slow."""
     if start == 0:
         first = MARKED.fullmatch(data[: data.find(b"\n")].rstrip(b"\r"))
         return [0, *left_out(data, 1, end)] if first else left_out(data, 1, end)
@@ -56,12 +56,12 @@ def left_out(data: bytes, start: int, end: int) -> List[int]:
 
 
 def line_is_quiet(shape: bytes) -> bool:
-    """Say whether no line of this shape passes the gate, digits made 0, if one did not."""
+    """Return whether no line of this shape (digits made 0) passes the gate, given that one did not."""
     return not _NUMBERED.contained_in(shape)
 
 
 def has_content(raw: bytes) -> bool:
-    """Say whether anything is taken from a line that is not NCCL's, whatever was read before, or it may be a row."""
+    """Return whether a foreign line has content, whatever was read before, or may be a row."""
     if matters(raw) and says(raw):
         return True
     wide = b"  " in raw or b"\r" in raw or _ROW.match(raw) is not None

@@ -23,7 +23,7 @@ _WATCHDOG = re.compile(
     rb"\[(?:(PG[^\]]{0,120}) )?Rank (\d{1,7})\]\s+Watchdog caught collective operation timeout: "
     rb"WorkNCCL\(SeqNum=(\d{1,15})"
 )
-# behind it, with the group that the line before does not name (PyTorch 2.8 and later)
+# after it, with the group that the line before does not name (PyTorch 2.8 and later)
 _DETECTED = re.compile(
     rb"\[(PG[^\]]{0,120}) Rank (\d{1,7})\]\s+failure detected by watchdog at work sequence id: (\d{1,15})"
 )
@@ -33,14 +33,14 @@ _WATCHDOG_ANY = (
     rb"|Timeout at NCCL work|ProcessGroupNCCL watchdog hang|due to (?:a )?collective timeout"
     rb"|no heartbeat of its watchdog|Heartbeat monitor timed out"
     rb"|Timed out waiting \d{1,9}ms for (?:send|recv) operation to complete"
-    rb"|Watchdog timeout \(self\.watchdog_timeout|RPC call to \w{1,40} timed out"  # SGLang's and vLLM's
+    rb"|Watchdog timeout \(self\.watchdog_timeout|RPC call to \w{1,40} timed out"  # texts of SGLang and vLLM
 )
 # vLLM's pynccl names the library it loaded; torch.cuda.nccl.version() is a tuple.
 _APP_NCCL = re.compile(
     rb"\busing nccl==(\d{1,2}\.\d{1,3}\.\d{1,3})\b"
     rb"|\b(?:NCCL|Nccl|nccl)(?: [Vv]ersion)?\s?[=:]?\s?\((\d{1,2}), (\d{1,3}), (\d{1,3})\)"
 )
-_OLD_WARN = re.compile(rb"\.(?:h|cu|cc):\d{1,5} WARN ")  # NCCL 2.2 and older; the head may have been taken off
+_OLD_WARN = re.compile(rb"\.(?:h|cu|cc):\d{1,5} WARN ")  # NCCL 2.2 and older; the head may be missing
 _APP_WORLD = re.compile(rb"\b(?:world[_ ]size|WORLD_SIZE)\s*[=:]\s*(\d{1,6})\b", re.IGNORECASE)
 # gloo::rendezvous: '[Gloo] Rank 9 is connected to 15 peer ranks. Expected number of connected peer ranks is : 15'
 _GLOO_PEERS = re.compile(
@@ -52,7 +52,7 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         "time-limit",
         rb"CANCELLED AT .* DUE TO TIME LIMIT|DUE TO TIME LIMIT|Job step aborted.*time limit|exceeded time limit",
     ),
-    ("not-read", rb"\(not read: "),  # what is put where a stream was left before its end
+    ("not-read", rb"\(not read: "),  # the text inserted at the place where reading of a stream stopped
     ("test-timeout", rb"Test timeout \(\d+s\)"),
     ("dead-peer", rb"RAS declaring peer .* as DEAD"),
     ("test-failure", rb"Test (?:NCCL|CUDA) failure"),
@@ -98,7 +98,7 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         rb"|\bException [^\n]{0,60}detected by watchdog|\*\*\* Process received signal|Fatal error in P?MPI_"
         rb"|^Abort\(\d{1,10}\) on node |processes terminated badly",
     ),
-    # Ends that need not be a failure (a user, a launcher that cleans up), and errors that were caught. None is a go.
+    # Ends that need not be a failure (a user, a launcher that cleans up), and errors that were caught. None makes a go.
     (
         "ended",
         rb"(?:^|\]:? |>: ?|Z )(?:\S{1,80}: line \d+: +\d+ )?(?:Killed|Terminated|Bus error|Aborted)\b"
@@ -115,8 +115,8 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         rb"|Received \d{1,2} death signal|usually means the child failed",
     ),
     ("traceback", rb"Traceback \(most recent call last\)"),
-    # the kernel's own words of a GPU, a NIC or a PCI device (nvidia.ko, mlx5_core, pcieport); "Link up" is not one of
-    # them
+    # the kernel's own texts about a GPU, a NIC or a PCI device (nvidia.ko, mlx5_core, pcieport); "Link up" is not one
+    # of them
     (
         "xid",
         rb"NVRM: (?:Xid|GPU at |.{0,80}(?:fail|error|fallen|lost))|nvidia-nvswitch\d{1,3}: SXid"
@@ -124,9 +124,10 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         rb"|mlx5_core .{1,80}(?:Link down|health|compromised|fail|error|err\()"
         rb"|Unable to determine the device handle",
     ),
-    # What a rank's own program said: torchrun's table of exit codes (torch/distributed/elastic/multiprocessing/errors)
-    # names no cause unless the program uses its @record, and says its own ChildFailedError. torch puts the rank before
-    # uncaught exceptions (torch/distributed/distributed_c10d.py, _distributed_excepthook); others may have been.
+    # The output of a rank's own program: torchrun's table of exit codes
+    # (torch/distributed/elastic/multiprocessing/errors) names no cause unless the program uses its @record, and prints
+    # its own ChildFailedError. torch puts the rank before uncaught exceptions (torch/distributed/distributed_c10d.py,
+    # _distributed_excepthook); others may have been caught.
     (
         "uncaught",
         rb"# seatrial bench: rank \S+ failed: "
@@ -141,7 +142,7 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         rb"|(?:^|\]:? )(?:[A-Za-z_]\w*\.)+[A-Z]\w*"
         rb"(?:NotFound|Timeout|Expired|BadZipFile|Refused|Closed|Exhausted|OutOfResources): ",
     ),
-    # of torch's compiler and of others that name an exception by what happened
+    # of torch's compiler and of others that name an exception by its event
     ("exception", rb"(?:^|\]:? )(?:[A-Za-z_]\w*\.)+[A-Z]\w{2,60}(?:Failed|Unsupported|Invalid): "),
 )
 # A GPU's name as nvidia-smi, torch and engines print it, and its compute capability in a dump of NCCL's topology.
@@ -151,7 +152,7 @@ _GPU = re.compile(
 )
 NAMES_GPU = "gpu-name "
 _MOST_NAMES = 16
-# Which lines are looked at more closely.
+# Lines that are examined in detail.
 _WORDS = (
     rb"#|NCCL|RCCL|(not read: |RAS decl|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend|DUE TO"
     rb"|Segmentation|Signal: |ORTE |Host key|Invalid num|Avg bus|CANCELLED|] INFO |PRTE|WORLD_SIZE|_perf"
@@ -170,13 +171,13 @@ _WORDS = (
     rb"|what(): |Failed: |Unsupported: |Invalid: |OutOfResources: |GeForce|Tesla|Quadro|A100-SXM|A100-PCI"
     rb"|NVIDIA RTX|NVIDIA TITAN|NVIDIA A|NVIDIA B|NVIDIA G|NVIDIA H|NVIDIA L|NVIDIA T|gpu.product|<gpu dev="
 ).split(b"|")
-# Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
+# Of a stack's frames: the number before an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
 DCGM = b"dcgmi diag> "
-"""What begins a line about a result of DCGM's diagnostics (seatrial/logs/json_reports.py)."""
+"""The beginning of a line about a result of DCGM's diagnostics (seatrial/logs/json_reports.py)."""
 DIAGNOSIS = re.compile(rb'"DCGM (?:GPU )?Diagnostic"\s*:|\| Diagnostic {2,}\| Result')
-"""The beginning of a report of DCGM's that nothing spelled out: it is wrapped in a form that hides it."""
-# Of all these words a line holds one.
+"""The beginning of a DCGM report that was not converted: it is wrapped in a form that hides it."""
+# A line with content has at least one of these words.
 MATTERS = tuple(
     dict.fromkeys(
         (*_WORDS, DCGM, b'"DCGM ', b"| Diagnostic ", *left_out.WORDS, *_FRAMES, *WORDS, *FOREIGN_WORDS, *unheaded.WORDS)
@@ -188,7 +189,7 @@ MATTER = AnyOf(MATTERS, UNLESS)
 
 
 def matters(raw: bytes) -> bool:
-    """Say whether a line holds one of the words that are looked at more closely."""
+    """Return whether a line has one of the words that require a detailed examination."""
     return MATTER.contained_in(raw)
 
 
@@ -210,13 +211,13 @@ _SPEAKS = (
     rb"|NET/(?:IB|Socket) ?: (?:Got|[Uu]nable|[Nn]o )"
     rb"|cudaGetDeviceCount|NV_ERR_RESET_REQUIRED|Duplicate GPU detected|RuntimeError: Address already in use"
 )  # words of NCCL and of the layers below it
-_RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
+_RAS_HEAD = b"(total)   per node  per process"  # heading in NCCL RAS's summary (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
 _MAX_WATCH = 65_536
-MOST = 2048  # bytes of a line that are looked at
+MOST = 2048  # maximum number of bytes of a line that are examined
 
-# What SignalReader.line takes from a line: symptoms (the first counts), names of events, as in _SIGNALS, and
-# these.
+# The content that SignalReader.line takes from a line: symptoms (the first counts), names of events, as in _SIGNALS,
+# and these.
 _VERSION, _WATCHED, _LAST, _SPEAKING = "version", "watchdog", "last error", "speaks"
 _UNHEADED = "unheaded"  # the text of an NCCL warning without its head
 _LINE: Patterns[Union[str, Symptom]] = Patterns(
@@ -232,7 +233,7 @@ _LINE: Patterns[Union[str, Symptom]] = Patterns(
         (_UNHEADED, unheaded.NAMES_ITSELF),
         ("frame", FRAME),
         ("gpu", _GPU.pattern),
-        ("what", rb"^.{0,60}what\(\): "),  # of an uncaught C++ exception, after "terminate called"
+        ("what", rb"^.{0,60}what\(\): "),  # text of an uncaught C++ exception, after "terminate called"
         ("sizes", rb"ocalGid | dgid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
     )
 )
@@ -254,19 +255,19 @@ _SAYS_MASKED = AnyOf(
 
 
 def says(line: bytes) -> bool:
-    """Say whether SignalReader.line takes anything from a line, unless it belongs to what another began."""
+    """Return whether SignalReader.line takes anything from a line that does not continue another."""
     if (b"_size" in line or b"_SIZE" in line) and _APP_WORLD.search(line) is not None:
         return True
     return len(line) > MOST or any(map(_is_heard, _LINE.matches(line))) or left_out.reports_lines_left_out(line)
 
 
 def _is_heard(what: Union[str, Symptom]) -> bool:
-    """Return whether a line without NCCL's head that shows this has content: NCCL's own words must name a cause."""
+    """Return whether a line without NCCL's head with this event has content: NCCL's own words must name a cause."""
     return isinstance(what, str) or not what.nccls or what.role == CAUSE
 
 
 def tells(line: bytes) -> bool:
-    """Return whether a line of NCCL's may show more than names, which are removed, whatever its digits are."""
+    """Return whether an NCCL line of this form may show more than names, whatever its digits are."""
     rest = line.replace(b"NCCL", b"").replace(b"NET/OFI", b"")
     masked = rest.translate(DIGITS)
     said = (
@@ -279,7 +280,7 @@ TROUBLE = frozenset((*_EVENTS, "watchdog", "trouble"))  # events that contradict
 
 
 def shows_event(line: bytes) -> bool:
-    """Return whether a line that is not NCCL's shows one of these events by name."""
+    """Return whether a foreign line shows one of these events by name."""
     return not TROUBLE.isdisjoint(_LINE.matches(line))
 
 
@@ -287,9 +288,9 @@ _SHAPES = 20_000
 
 
 def fails_within(text: bytes, shape: bytes, clean: Set[bytes]) -> bool:
-    """Say whether another process wrote of such an event into a line; of each shape, one is looked at.
+    """Return whether another process wrote such an event into a line; one line of each shape is examined.
 
-    ``shape`` is the text, hexadecimal digits made 0; ``clean`` holds the shapes of lines without one.
+    ``shape`` is the text with hexadecimal digits made 0; ``clean`` has the shapes of lines without such an event.
     """
     if shape in clean:
         return False
@@ -302,13 +303,13 @@ def fails_within(text: bytes, shape: bytes, clean: Set[bytes]) -> bool:
 
 
 def shows_trouble(line: bytes) -> bool:
-    """Return whether a line that is not NCCL's shows one of these events."""
+    """Return whether a foreign line shows one of these events."""
     said = set(_LINE.matches(line))
     return not TROUBLE.isdisjoint(said) or reports_failure(line, said)
 
 
 class SignalReader:
-    """Collects what the surroundings of NCCL say in one stream."""
+    """Collects the evidence of one stream that is not NCCL's own."""
 
     def __init__(self, source: Source, index: int) -> None:
         self.source = source
@@ -317,7 +318,7 @@ class SignalReader:
         self._summary = False  # the next line is the row of RAS's job summary
 
     def expects(self) -> bool:
-        """Say whether the next line belongs to what the last one began."""
+        """Return whether the next line belongs to the event of the last one."""
         return self._last_error > 0 or self._summary
 
     def version(self, text: bytes, line: int, raw: bytes) -> None:
@@ -331,11 +332,11 @@ class SignalReader:
         self.source.note("version " + printable(label.rstrip(".,;:)"), 60), self.index, line, raw)
 
     def left_out(self, raw: bytes, line: int) -> None:
-        """Note a line by which a hand marks what it left out."""
+        """Note a line by which a person marks an omission."""
         self.source.note("left-out", self.index, line, raw)
 
     def diagnosed(self, raw: bytes, line: int) -> None:
-        """Take a result of DCGM's, whose words show no symptom of the job, or the beginning of an unread report."""
+        """Take a DCGM result, whose words show no symptom of the job, or the beginning of an unread report."""
         said = raw[len(DCGM) :] if raw.startswith(DCGM) else b"open | a report of dcgmi diag is not read in this form"
         self.source.note("dcgm " + printable(said, 640), self.index, line, raw)
 
@@ -370,7 +371,7 @@ class SignalReader:
         for part in notes:
             self.source.note(part, self.index, line, raw)
         self._gpus(raw if "gpu" in said else b"", line)
-        if b"ocalGid " in raw or b" dgid " in raw:  # the second half of a line that was wrapped
+        if b"ocalGid " in raw or b" dgid " in raw:  # the second half of a wrapped line
             self.source.note("gids", self.index, line, raw)
         if _SPEAKING in said or not all(each.nccls for each in symptoms):
             self.mention(raw, line)
@@ -424,7 +425,7 @@ class SignalReader:
             self.source.watch[rank] = [number]
 
     def _after_last_error(self, symptom: Optional[Symptom], raw: bytes, line: int) -> None:
-        """PyTorch puts NCCL's last error on the line behind "Last error:"."""
+        """Take NCCL's last error, which PyTorch puts on the line after "Last error:"."""
         self._last_error -= 1
         if symptom is not None and symptom.role == CONSEQUENCE:
             self.source.note("last-error follows", self.index, line, raw)
@@ -443,7 +444,7 @@ class SignalReader:
         return True
 
     def tag(self, raw: bytes) -> None:
-        """Remember which launcher's process printed a line."""
+        """Record which launcher's process printed a line."""
         if b": " in raw[:64] or b"]<std" in raw[:64]:
             tag = launcher_tag(raw[:200])
             if tag:
@@ -454,7 +455,7 @@ _SHOWN = 320  # bytes of a line that are shown (lines.clean.printable)
 
 
 def _shown(raw: bytes, pattern: bytes) -> bytes:
-    """Return a line from where it can be shown with what a pattern matches: of a long one the end may say it."""
+    """Return the part of a line to show around a pattern's match, which may be at the end of a long line."""
     match = re.search(pattern, raw) if len(raw) > _SHOWN else None
     if match is None or match.end() <= _SHOWN:
         return raw
@@ -463,15 +464,15 @@ def _shown(raw: bytes, pattern: bytes) -> bytes:
 
 
 _GLOBAL_RANK = re.compile(rb"\[rank(\d{1,7})\]")
-# "terminated with exception" says a smaller group's time-out once more, without the rank in the job
+# "terminated with exception" repeats a smaller group's time-out, without the rank in the job
 _OF_GROUP = re.compile(rb"\[PG (?!(?:ID \d{1,9} PG GUID )?0[ (])[^\]]{1,120}\] Process group watchdog")
 SOME_GROUP = "?"
 IN_GROUP = " in "
-"""Between a rank and the group of what failed on it: a time-out that another line reports, or an error."""
+"""The separator of a rank and the group of its failure: a time-out that another line reports, or an error."""
 
 
 def _waiting(watchdog: re.Match[bytes], raw: bytes) -> str:
-    """Return the rank that waited and, behind a blank, its process group, where that is not the whole job.
+    """Return the rank that waited and, after a blank, its process group, if that is not the whole job.
 
     The rank in the message is that of the group; the line's prefix has the job's (PyTorch 2.3 and later).
     """

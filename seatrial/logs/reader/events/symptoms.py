@@ -1,6 +1,7 @@
 """The symptoms that a line may show, as patterns, in the order in which they are tried: the first match wins.
 
-They are in the catalogue of faults (seatrial/faults/logs); `python -m seatrial.faults` writes the file read here.
+They are in the catalogue of faults (seatrial/faults/logs); `python -m seatrial.faults` writes the file that this module
+reads.
 """
 
 from __future__ import annotations
@@ -14,29 +15,29 @@ from ..own_symptoms import LINES
 
 CAUSE = "cause"  # by itself the reason of a failure
 WHY = "why"  # explains a choice (sockets, no GPUDirect); a fault only together with that choice
-DEGRADED = "degraded"  # works, but worse than the hardware could
+DEGRADED = "degraded"  # works, but below the hardware's performance
 CONSEQUENCE = "consequence"  # another rank failed first
 BENIGN = "benign"
 
 
 class Symptom(NamedTuple):
-    """One kind of line: the fault it mentions, and what role it plays."""
+    """One kind of line: the fault it mentions, and its role."""
 
     fault: str
     role: str
     pattern: bytes
-    words: Tuple[bytes, ...]  # every match holds one of them
-    nccls: bool  # only NCCL says so, or a plugin of its
-    lasting: bool  # of a job that completed all the same, it leaves nothing proven
+    words: Tuple[bytes, ...]  # every match has one of them
+    nccls: bool  # only NCCL prints it, or one of its plugins
+    lasting: bool  # even in a completed job, it leaves nothing proven
 
     @property
     def shows(self) -> str:
-        """The part that a note keeps."""
+        """Return the part that a note keeps."""
         return "%s %s" % (self.role, self.fault)
 
 
 def _read() -> Tuple[Symptom, ...]:
-    # out of a zip, too: its loader gives a module no __spec__ before Python 3.10; OSError without the file
+    # also from a zip: before Python 3.10 its loader gives a module no __spec__; OSError without the file
     spec = globals().get("__spec__")
     loader = spec.loader if spec is not None else globals()["__loader__"]
     symptoms = []
@@ -49,20 +50,20 @@ def _read() -> Tuple[Symptom, ...]:
 
 
 SYMPTOMS = _read()
-# Of which a match of what others say holds one.
+# A match in a foreign text has one of these words.
 FOREIGN_WORDS = tuple(dict.fromkeys(word for item in SYMPTOMS if not item.nccls for word in item.words))
 _PATTERNS = Patterns((item, item.pattern) for item in SYMPTOMS)
 _GATE = AnyOf(word.translate(HEX_DIGITS) for item in SYMPTOMS for word in item.words)  # most messages hold none
 
 
 def may_show(shape: bytes) -> bool:
-    """Say whether any message of this shape, its hexadecimal digits made 0, may show a symptom."""
+    """Return whether any message of this shape, its hexadecimal digits made 0, may show a symptom."""
     return _GATE.contained_in(shape)
 
 
 def classify(text: bytes) -> Optional[Symptom]:
     """Return the symptom that a message shows, or None.
 
-    Benign ones are returned too, so that they are not taken for unknown.
+    Benign ones are returned, too, so that they do not count as unknown.
     """
     return next(_PATTERNS.matches(text[:1200]), None)

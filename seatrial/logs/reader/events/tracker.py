@@ -1,4 +1,4 @@
-"""Follows one process through one stream: applies what its messages say, and finds the communicator of its channels."""
+"""Follows one process through one stream: applies its messages, and finds the communicator of its channels."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from .comms import CommLine
 
 _GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
-_CALL, _CALL_OVER_MNNVL = "nccl.cuda-failure", "nccl.mnnvl-failed"  # what a failed call of CUDA's was for
+_CALL, _CALL_OVER_MNNVL = "nccl.cuda-failure", "nccl.mnnvl-failed"  # the purpose of a failed CUDA call
 _MAX_TURNS = 8  # communicators of one size and rank that have no id (before 2.16.2), distinguished by their order
 _MAX_POINTERS = 64
-_UNUSED: Dict[Any, int] = {}  # never written to: most processes of a large job wait for nothing at any one time
+_UNUSED: Dict[Any, int] = {}  # never written to: most processes of a large job have nothing pending at any time
 
 Key = Tuple[str, int]  # a communicator's name, and this process's rank in it
 _NEVER: Tuple[bytes, Key] = b"", ("", -1)
@@ -34,10 +34,10 @@ class Tracker:
         self.proc = proc
         self.source = source
         self.stream = stream
-        self._waiting = waiting  # all with waiting channels
+        self._waiting = waiting  # all trackers with waiting channels
         self._current: Optional[Key] = next(reversed(list(proc.comms)), None)
-        self.announced = bool(proc.comms)  # this version says when a set-up begins: channels belong to what is current
-        self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # the latest last
+        self.announced = bool(proc.comms)  # this version prints the start of a set-up: channels belong to it
+        self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # pointers, the latest last
         self._ordinals: Dict[Tuple[int, int], int] = _UNUSED
         self.pending: Dict[Connection, int] = (
             _UNUSED  # connections that wait for their communicator -> channels, as bits
@@ -60,13 +60,13 @@ class Tracker:
                 self.proc.intern_pool.full = True
 
     def connections(self) -> Iterator[Connection]:
-        """Yield the connections that the process showed, also those that wait."""
+        """Yield the connections of the process, including waiting ones."""
         yield from self.pending
         for connections in self.proc.edges.values():
             yield from connections
 
     def settle(self) -> None:
-        """Add the channels that wait to the communicator they belong to."""
+        """Add the waiting channels to their communicator."""
         connections, self.pending = self.pending, _UNUSED
         comms, name = self.proc.comms, "" if self._current is None else self._current[0]
         if (len(comms) <= 1 and (not comms or self._current in comms)) or all(key[0] == name for key in comms):
@@ -75,7 +75,7 @@ class Tracker:
         latest = {rank: comm for comm, rank in comms}  # the communicator that each of its ranks began last
         owned: Dict[str, Dict[Connection, int]] = {}
         for connection, bits in connections.items():
-            rank = connection[1] if connection[2][:1] == "r" else connection[0]  # that printed them
+            rank = connection[1] if connection[2][:1] == "r" else connection[0]  # the ranks that printed them
             comm = name if (name, rank) in comms else latest.get(rank, name)
             owned.setdefault(comm, {})[connection] = bits
         for comm, connections in owned.items():
@@ -99,7 +99,7 @@ class Tracker:
                 proc.list_devices(effect[1])
             elif what == IB:
                 proc.ibs.setdefault(effect[1], line)
-            elif what == CHOSE:  # what failed before it is overcome
+            elif what == CHOSE:  # earlier failures are recovered
                 proc.add("net", effect[1])
                 proc.last_error = None
             elif what == TRACE:
@@ -110,7 +110,7 @@ class Tracker:
                 proc.note(effect[1], self.source, line, raw)
 
     def facts(self, facts: List[Tuple[Effect, ...]]) -> None:
-        """Take facts, devices and tags, which count whenever they are said."""
+        """Take facts, devices and tags, which always count."""
         proc = self.proc
         known = proc.facts
         for said in facts:
@@ -124,13 +124,13 @@ class Tracker:
 
     def _trace(self, effect: Effect, line: int, raw: bytes) -> None:
         if effect[2] and self.proc.has("flag", "no-pci-path"):
-            return  # up to 2.5: a NIC without a PCI path counts as far away, and that is all
+            return  # up to 2.5: a NIC without a PCI path only counts as far away
         self.proc.note("trace", self.source, line, raw)
         if self.proc.last_error is None:
             self.proc.last_error = [self.source, line, effect[1]]
 
     def warn(self, place: bytes, text: bytes, line: int, raw: bytes) -> None:
-        """Read one WARN message; ``place`` is where in the code, or what a plugin puts there."""
+        """Read one WARN message; ``place`` is the place in the code, or a plugin's text instead."""
         text = text.rstrip()
         if b"NET/IB" in text and _GLOBAL.search(text):
             self.proc.add("link", "RoCE")
@@ -150,15 +150,15 @@ class Tracker:
         rank, pointer, (nranks, what, done, ident, nodes, _, part) = said
         init, proc = what == b"Init", self.proc
         if self.pending and (self.announced or (init and not done)):
-            self.settle()  # channels in front of this line belong to what was current there
-        latest, key = self._pointers[-1] if self._pointers else _NEVER  # the one of most of its lines
+            self.settle()  # channels before this line belong to the communicator current there
+        latest, key = self._pointers[-1] if self._pointers else _NEVER  # the communicator of most of its lines
         if pointer != latest or rank != key[1] or part or (ident != key[0] if ident else init and done):
             key = self._key(said)
         comm = proc.comms.get(key)
         span = self.stream.spans.get(key[0])
         if span is None or not span[0] <= line <= span[1]:
             self.stream.span(key[0], line)
-        ending = not init and what != b""  # all that an excerpt may show of a communicator
+        ending = not init and what != b""  # an excerpt may show only this of a communicator
         if ending and done and what != b"Revoke":
             proc.add("aborted" if what == b"Abort" else "destroyed", key[0])
         if comm is None:
@@ -180,7 +180,7 @@ class Tracker:
     def _key(self, said: CommLine) -> Key:
         """Name a communicator.
 
-        By its id, which all ranks share (2.16.2+), else by its size and its turn in this process.
+        The name is its id, which all ranks share (2.16.2+), else its size and its order in this process.
         """
         rank, pointer, (nranks, what, done, ident, _, whole, part) = said
         parent = self._pointed(whole) if part else None
@@ -206,13 +206,13 @@ class Tracker:
         return key
 
     def _named(self, pointer: bytes, key: Key) -> None:
-        """Remember which communicator a pointer names; a freed one may come again for another."""
+        """Record which communicator a pointer names; a freed pointer may return for another one."""
         if pointer and (pointer, key) not in self._pointers:
             remaining = tuple(item for item in self._pointers if item[0] != pointer)
             self._pointers = (*remaining[-_MAX_POINTERS:], (pointer, key))
 
     def _with_id(self, rank: int, nranks: int) -> Optional[Key]:
-        """Return the latest communicator with an id, of this rank and size: lines behind its START leave the id out."""
+        """Return the latest communicator with an id, of this rank and size: lines after its START omit the id."""
         for key in reversed(list(self.proc.comms)):
             if key[1] == rank and key[0].startswith("0x") and self.proc.comms[key].nranks == nranks:
                 return key

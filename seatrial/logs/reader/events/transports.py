@@ -12,15 +12,14 @@ VIA_SOCKET, VIA_NO_GDR = "line via-socket", "line via-no-gdr"
 
 @lru_cache(maxsize=4096)
 def quote_kind_of(text: str) -> Optional[str]:
-    """Name the kind of line that shows a connector where a fault may quote it: they show sockets, or no GPUDirect."""
+    """Name the kind of line of a connector that a fault may quote: it shows sockets, or no GPUDirect."""
     connector = connector_of(text)
     if connector.kind != "net" or connector.gdr:
         return None
     return VIA_SOCKET if connector.net == "Socket" else VIA_NO_GDR
 
 
-# Network name as printed -> family. Where the family depends on more (link layer, libfabric provider) it is decided in
-# view.py.
+# Network name as printed -> family. If the family depends on more (link layer, libfabric provider), view.py decides.
 _FAMILIES: Dict[str, str] = {
     "ib": "verbs",
     "socket": "socket",

@@ -1,8 +1,8 @@
 """Lines of a program, a launcher or the kernel that mention a failure in words that no rule knows.
 
-A line that reports a failure keeps a job from being called healthy, whatever wrote it; the line is quoted, and no fault
-is named. Left out are lines that report no failure (0 errors), those with a level of warning or less, those of work
-retried or done in another way, and those about a setting or a file that a shell's tool looked for.
+A line that reports a failure prevents a healthy judgement, whatever wrote it; the line is quoted, and no fault is
+named. Some lines are excluded: those that report no failure (0 errors), a level of warning or less, retries or
+alternatives, and a setting or a file that a shell's tool searched for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Collection
 
 from ..lines.patterns import needed
 
-# Said at any level.
+# Words that count at any level.
 _SAID = (
     rb"(?:[Jj]ob|[Tt]raining|[Ww]orker|[Pp]rocess|[Nn]ode|[Rr]ank|[Ee]ngine|[Ss]cheduler|[Aa]ctor|[Cc]ontainer"
     rb"|[Ss]tep|GPU|[Ll]ink|[Dd]evice|[Pp]eer|[Hh]ost)s?\b"
@@ -21,10 +21,10 @@ _SAID = (
     rb"|(?:is|has been) stuck|is hanging|(?:is |was )?(?:marked )?dead)\b|\bnot responding\b"
     rb"|\bdue to (?:an? )?(?:failure|exception|error|hang)|\b(?:[Hh]ang|[Dd]eadlock|[Ss]traggler|SDC|DBE) detected"
     rb"|\b[Dd]etected (?:an? )?(?:hang|deadlock|straggler)\b"
-    rb"|\d seconds exceeded|called MPI_Abort"  # XLA, MPICH
+    rb"|\d seconds exceeded|called MPI_Abort"  # texts of XLA and MPICH
     rb"|NCCL DIAG \[INFO\] (?:.{1,200}(?:mismatch|failed|inactive|inconsistent|corrected volatile)"
-    rb"|p2p: (?:only )?\d).*"  # NCCL_RUN_DIAGNOSTICS and RAS since 2.31: what is well has [OK]
-    rb"|\"nwrong\": (?:-|[1-9]|0\.\d*[1-9]|NaN).*|\"okay\": \"false\""  # of a JSON report without its beginning
+    rb"|p2p: (?:only )?\d).*"  # NCCL_RUN_DIAGNOSTICS and RAS since 2.31: good results have [OK]
+    rb"|\"nwrong\": (?:-|[1-9]|0\.\d*[1-9]|NaN).*|\"okay\": \"false\""  # a JSON report without its beginning
     rb"|\bOOMKill(?:ed|ing)\b|Memory cgroup out of memory|Warning +(?:Evicted|Preempted|NodeNotReady|SystemOOM)\b"
     rb"|failed for remote transport|(?:died|exited|disconnected) unexpectedly|unexpectedly disconnected"
     rb"|Watchdog timeout(?! (?:is |was )?set to \d)|[Bb]arrier timeout|Restarting worker group"
@@ -65,7 +65,7 @@ _NOT_A_NUMBER = (
     rb"|[Nn]orm\W{0,4}(?:nan|NaN|NAN|inf|Inf|[Ii]nfinity)\b"
     rb"|\b(?:NaN|nan)s? (?:loss|grad|detected|encountered|found)|[Ff]ound (?:nan|NaN|NAN)\b"
 )
-# Words of failure, as far as the line does not take them back.
+# Words of failure, unless the line negates them.
 _WORD = (
     rb"(?<![\w./=-])(?:[Ee]rrors?|ERRORS?|ERR|[Ff]ailed|FAIL(?:ED)?|[Ff]ailures?|FAILURE|[Ff]atal|FATAL"
     rb"|[Aa]bort(?:ed|ing)|ABORT(?:ED|ING)|Abort trap|[Cc]rashed|CRASHED|died|Died|[Kk]illed|[Ee]xceptions?"
@@ -93,7 +93,7 @@ _LOWER = re.compile(
     rb"(?<![=\w])(?:INFO|DEBUG|TRACE)\b|(?<!=)WARN|(?<!=)[Ww]arning\b|^(?:\[rank\d{1,7}\]:)?\[?[IWD]\d{4} |^# "
     rb"|level\W{1,4}(?:info|debug|warn)"
 )
-# Tried again, done in another way, or of a terminal and the tools of a shell.
+# Retries and alternatives, or messages of a terminal and the tools of a shell.
 _HANDLED = re.compile(
     rb"\b[Rr]etry(?:ing)?\b(?! count)|[Tt]rying (?:again|next)|[Aa]ttempt \d+/\d+|[Ii]gnor(?:ed?|ing)\b"
     rb"|[Ss]kipp(?:ed|ing)\b| have sent help message help-mpi-btl-|base_help_aggregate"
@@ -106,11 +106,11 @@ _HANDLED = re.compile(
 _SPOKEN = re.compile(
     rb"\W*(?:If|When|In case) "
     rb"|.{0,80}\b(?:[Pp]rompt|[Qq]uestion|[Aa]nswer|[Gg]enerat(?:ed|ion)|[Ss]ample)[\"']?\s?[:=]\s?\""
-)  # of what may come, and what a model was asked or wrote
+)  # possible future events, and a model's prompts and outputs
 SAMPLE = re.compile(
     rb"(?<![\w-])((?:[Pp]rompt|[Cc]ompletion|[Qq]uestion|[Aa]nswer|[Ii]nstruction|[Gg]enerated[_ ]text|chosen|rejected)"
     rb"[\"']?\s?[:=]\s?)(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
-)  # of a whole string; a log under their names (message, text, content, error) is not a sample of a model's data
+)  # a whole string; a log under their names (message, text, content, error) is not a sample of a model's data
 _NONE = re.compile(
     rb"(?i)(?<![\w.-])(?:(?:no|zero|without|with no|if|any|whether|unless|ignore)\W{1,2}(?:\w{1,20} ){0,2}"
     rb"|(?:never|be|not|on|or|will|may|might)\W{1,2}(?:been |an? )?"
@@ -128,7 +128,7 @@ _ZERO = re.compile(
 )
 _OF_NUMBERS = re.compile(rb"(?i)\b(?:max|mean|relative|absolute) (?:\w{1,20} )?$")
 _MEASURED = re.compile(rb"(?i)(?: \w{1,20})?\s?\W{0,2}[:=.]*\s*(?:\d*\.\d+(?![.\d])|\de-\d)")
-# Of a stack that is printed behind a signal: the first frame that is not of the C library nor of who prints it (Open
+# In a stack that follows a signal: the first frame that is neither of the C library nor of the printing library (Open
 # MPI, UCX, Python's faulthandler).
 FRAME = (
     rb"^(?:\[\S{1,80}\] ?| {1,4})\[? ?\d{1,3}\]? +/\S*/(?!lib(?:c|pthread|ucs|glog|stdc\+\+)[-.])"
@@ -140,7 +140,7 @@ _SETTING = re.compile(
     rb"[ -](?:feedback|correction|compensation|analysis|rates?|bars|injection|log"
     rb"|(?:handlers?|handling)(?= to\b| mode| installed| enabled| registered|:|\s*$))"
 )
-_STARTS = 60  # bytes in front of a word that may take it back
+_STARTS = 60  # bytes before a word that may negate it
 
 _ALSO = (
     rb"Timeout (|exit |issing rank| timeout|torch/distributed/| lost| stuck| hung| hanging|due to hang|C detected"
@@ -172,19 +172,19 @@ _NUMBERS = (
     ),
     *(b" Inf", b"=Inf", b":Inf", b"nfinity", b'":inf', b"is inf", b"| inf", b"became inf", b"value inf"),
 )
-UNLESS = {b" nan": b" iterations"}  # every step's line of Megatron's counts them
+UNLESS = {b" nan": b" iterations"}  # Megatron's line of each step counts them
 WORDS = tuple(dict.fromkeys((*needed(_WORD), *_ALSO, *_NUMBERS)))  # such a line holds one of them
 _FAILED, _NAN, _WORDED = "failed", "not a number", "a word of failure"
 FAILURES = ((_FAILED, _SAID), (_NAN, _NOT_A_NUMBER), (_WORDED, _WORD))
 
 
 def without_samples(raw: bytes) -> bytes:
-    """Return a line without what a model was asked or wrote, which may quote any error: strings under such a name."""
+    """Return a line without a model's prompts and outputs, which may quote any error: strings under such a name."""
     return SAMPLE.sub(rb"\1''", raw) if b"'" in raw or b'"' in raw else raw
 
 
 def reports_failure(raw: bytes, said: Collection[object]) -> bool:
-    """Say whether a line that shows the FAILURES in ``said`` mentions one, and does not take it back."""
+    """Return whether a line with the FAILURES in ``said`` mentions one and does not negate it."""
     patterns = [pattern for name, pattern in ((_FAILED, _SAID), (_NAN, _NOT_A_NUMBER)) if name in said]
     if not (patterns or _WORDED in said) or _SPOKEN.match(raw):
         return False
@@ -202,8 +202,8 @@ def reports_failure(raw: bytes, said: Collection[object]) -> bool:
 def reported_as_failure(raw: bytes, pattern: bytes) -> bool:
     """Return whether a line reports the match of a pattern as a failure that happened now.
 
-    That is not so of what may come, of what was tried again, and of what its program calls less than an error; a bare
-    WARN in front is NCCL's own.
+    Possible future failures, retried ones, and those that the program logs below error level do not count; a bare WARN
+    at the start is NCCL's own.
     """
     level, matched = _LOWER.search(raw), re.search(pattern, raw)
     lower = (

@@ -1,7 +1,7 @@
-"""Texts of NCCL's warnings without their heads (host, process, "NCCL WARN"), as log shippers and copies leave them.
+"""Texts of NCCL warnings without their heads (host, process, "NCCL WARN"), which log shippers and copies remove.
 
-Such a line is NCCL's text, or a program that repeats it. It proves no fault by itself, and nothing next to
-it is called healthy.
+Such a line is NCCL's, or a program's repetition of it. It proves no fault by itself, but no job with it is judged
+healthy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from ..lines.patterns import needed
 from .symptoms import CAUSE, SYMPTOMS, Symptom
 from .trouble import reported_as_failure
 
-# What no symptom knows, and begins with the part of NCCL that says it: socket.cc, proxy.cc, init.cc, mem_manager.cc.
+# Texts without a symptom that begin with the part of NCCL that prints them: socket.cc, proxy.cc, init.cc,
+# mem_manager.cc.
 NAMES_ITSELF = (
     rb"^(?:WARN )?(?:Call to ibv_\w{4,30} failed|\[(?:Proxy )?[Ss]ervice(?: \w{3,6})?\] .{0,40}(?:fail|closed)"
     rb"|(?:ncclOs|socket(?=[A-Z])|commDestroy|commReclaim|ncclProxy|MemManager)\w{0,24}(?:: |\(| ).{0,80}"
@@ -26,7 +27,7 @@ WORDS = (
 
 
 def fault_of(raw: bytes, symptom: Optional[Symptom]) -> Optional[str]:
-    """Return the fault that a line mentions by its symptom, "" where it only names itself (NAMES_ITSELF).
+    """Return the fault that a line mentions by its symptom, "" if it only names itself (NAMES_ITSELF).
 
     None if it is reported at a lower level, as possible, or as retried.
     """

@@ -1,1 +1,1 @@
-"""Bytes become lines: prefixes, what pages did to a line, what was read before, what may be shown."""
+"""Bytes become lines: prefixes, repairs of rewritten lines, fast searches, and the text that may be shown."""

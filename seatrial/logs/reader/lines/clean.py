@@ -11,7 +11,7 @@ from typing import Optional, Union
 
 from ..redact import redact
 
-# CSI and OSC sequences of ECMA-48, and the literal "[0m" that is left where a copy lost the escape byte.
+# CSI and OSC sequences of ECMA-48, and the literal "[0m" that remains if a copy lost the escape byte.
 _ANSI = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\[(?:\d{1,2}(?:;\d{1,3})*)?m(?=\s|$|\S)"
 )
@@ -19,14 +19,12 @@ ANSI_BYTES = re.compile(
     rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\[(?:\d{1,2}(?:;\d{1,3})*)m"
 )
 ESCAPES = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
-# Everything of Unicode that moves the cursor, reorders text or is not a character at all.
+# All Unicode characters that move the cursor, reorder text, or are not characters at all.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 _LOOK = 1024
-_PIECE = 64 * 1024  # bytes
-_SIMPLE = re.compile(
-    r"[A-Za-z0-9._+-]{1,15}\Z"
-)  # no secret is that short, and nothing here can be one's name and value
+_PIECE = 64 * 1024  # bytes of a piece
+_SIMPLE = re.compile(r"[A-Za-z0-9._+-]{1,15}\Z")  # no secret is that short, and none has a name and a value in it
 
 
 def plain_lines(data: bytes) -> bytes:
@@ -36,7 +34,7 @@ def plain_lines(data: bytes) -> bytes:
     if b"\x1b" not in data:
         return data
     out, at = [], 0
-    while at < len(data):  # in pieces: a log in colours is cut into many
+    while at < len(data):  # split in pieces, since a coloured log has many sequences
         end = data.find(b"\n", at + _PIECE) + 1 or len(data)
         out.append(ESCAPES.sub(b"", data[at:end]))
         at = end
@@ -48,7 +46,7 @@ def printable(raw: Union[bytes, str], limit: int = 320) -> str:
 
     No escapes, no control characters, no secrets, at most ``limit`` long.
     """
-    look = max(limit * 2, _LOOK)  # a secret is recognised by the text around it, also where that is not shown
+    look = max(limit * 2, _LOOK)  # a secret is recognised by the text around it, even if that is not shown
     text = raw[:look].decode("utf-8", "replace") if isinstance(raw, bytes) else raw[:look]
     if len(text) <= limit and _SIMPLE.match(text):
         return text
@@ -61,5 +59,5 @@ def printable(raw: Union[bytes, str], limit: int = 320) -> str:
 
 @lru_cache(maxsize=16_384)  # the hosts and addresses of a large job
 def name(raw: Union[bytes, str, None], limit: int = 64) -> Optional[str]:
-    """Return a name out of a log (a host, a device, an interface) without anything unprintable; None stays None."""
+    """Return a name from a log (a host, a device, an interface) without unprintable characters; None for None."""
     return None if raw is None else printable(raw, limit)

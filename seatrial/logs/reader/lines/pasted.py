@@ -1,8 +1,8 @@
-r"""Logs that a web page, a mail or a terminal rewrote: what was done to every line is undone.
+r"""Restores logs that a web page, a mail or a terminal rewrote.
 
-Issue trackers escape (``-&gt;``, ``\[0\]``, ``NCCL\_DEBUG``), word processors put their own blanks and minus signs,
-terminals cut lines at their width. What was done is recognised in the first block of a stream and then undone in all of
-it; a log that was not pasted is passed on unchanged, at the cost of one look.
+Issue trackers escape (``-&gt;``, ``\[0\]``, ``NCCL\_DEBUG``), word processors insert their own blanks and minus signs,
+terminals break lines at their width. The changes are recognised in the first block of a stream and then reverted in all
+of it; a log that was not pasted is passed on unchanged after one check.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, List, NamedTuple, Optional
 
-LOOK = 1 << 16  # of the first block, this much is looked at
+LOOK = 1 << 16  # examined bytes of the first block
 _ENTITIES = ((b"&lt;", b"<"), (b"&gt;", b">"), (b"&#91;", b"["), (b"&#93;", b"]"), (b"&quot;", b'"'), (b"&#39;", b"'"))
 _ESCAPED = re.compile(rb"\\([\[\]_*#<>|`~:-])")
 _SIGNS = (
@@ -33,8 +33,8 @@ _BARE = re.compile(
     rb"|NET/Plugin ?: |NET/OFI |(?:Initialized|Assigned|Failed to initialize) NET plugin "
     rb"|NCCL_[A-Z_]+ set (?:by environment )?to )"
 )
-_NARROWEST, _WIDEST = 60, 400  # of a terminal
-_CUT_LINES = 4  # as many lines of exactly that width, and none longer
+_NARROWEST, _WIDEST = 60, 400  # bounds of a terminal's width
+_CUT_LINES = 4  # least number of lines of exactly that width, with none longer
 
 
 class Done(NamedTuple):
@@ -43,8 +43,8 @@ class Done(NamedTuple):
     entities: bool
     escaped: bool
     signs: bool
-    width: int  # at which a terminal cut them; 0: none did
-    bare: bool  # not even "NCCL INFO" was left in front of the messages
+    width: int  # width at which a terminal broke them; 0: none
+    bare: bool  # whether the messages lack even "NCCL INFO"
 
 
 def found(first: bytes) -> Optional[Done]:
@@ -61,10 +61,10 @@ def found(first: bytes) -> Optional[Done]:
 
 
 def cut_width(head: bytes) -> int:
-    """Return the width at which a terminal cut the lines; 0 where nothing says so.
+    """Return the width at which a terminal broke the lines; 0 without evidence of it.
 
-    Then many lines have exactly that width, none is longer, they begin with a head, and what follows them does not. One
-    long line that repeats is not one of many, nor is a program's output of fixed width.
+    The evidence: many lines have exactly that width, none is longer, they begin with a head, and the next lines do not.
+    A single repeated long line does not count, nor does a program's output of fixed width.
     """
     lines = [line.rstrip(b"\r") for line in head.split(b"\n")[:-1]]
     if len(lines) < 2 * _CUT_LINES or b"NCCL INFO" not in head:
@@ -89,13 +89,13 @@ class Pasted:
         self._reader = reader
         self._tail = b""
         self._joined = b""
-        self._missing = 0  # lines that were put into one with those before them
+        self._missing = 0  # lines that were joined to those before them
 
     def feed(self, chunk: bytes) -> None:
         """Restore the next bytes, whole lines at a time."""
         whole, cut, rest = (self._tail + chunk).rpartition(b"\n")
         self._tail = rest[: 1 << 16] if cut else rest
-        if len(self._tail) > 1 << 16:  # a line without an end is the reader's business
+        if len(self._tail) > 1 << 16:  # the reader handles a line without an end
             whole, cut, self._tail = self._tail, b"", b""
         if whole or cut:
             self._reader.feed(self._restored(whole + cut))
@@ -122,7 +122,7 @@ class Pasted:
         return _BARE.sub(rb"\1NCCL INFO ", data) if self._done.bare else data
 
     def _join(self, data: bytes) -> bytes:
-        """Put cut lines together: a line of the full width goes on in the next one."""
+        """Join broken lines: a line of the full width continues in the next one."""
         out: List[bytes] = []
         for line in data.split(b"\n")[:-1] if data.endswith(b"\n") else data.split(b"\n"):
             text = line.rstrip(b"\r")
@@ -130,6 +130,6 @@ class Pasted:
                 self._joined += text
                 self._missing += 1
             else:
-                out += [self._joined + text, *[b""] * self._missing]  # so that line numbers stay those of the file
+                out += [self._joined + text, *[b""] * self._missing]  # empty lines keep the line numbers of the file
                 self._joined, self._missing = b"", 0
         return b"".join(line + b"\n" for line in out)

@@ -1,8 +1,8 @@
 """Finds any of many words at once, in one pass at the cost of a few rare letters.
 
-``re`` looks at each place with an alternation's first bytes, so that words which begin with common letters cost
-most. Each word is therefore looked for from one byte on (its anchor), with a look back at the text before that,
-and the anchors are as few and as rare as will do for all of the words.
+``re`` stops at each place with an alternation's first bytes, so words that begin with common letters cost most. The
+search for each word therefore starts at one of its bytes (its anchor), with a look-behind for the text before it. The
+anchors are as few and as rare as possible for all words.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Dict, Generic, Iterable, Iterator, List, Mapping, Optional, P
 DIGITS = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 HEX_DIGITS = bytes(48 if byte in b"0123456789abcdef" else byte for byte in range(256))
 
-_COMMON = b" e0t1aoinsr2lhd.3:cum/fg456789pyw,b_-v=[]k"  # of logs, the most common first; any other byte is rarer
+_COMMON = b" e0t1aoinsr2lhd.3:cum/fg456789pyw,b_-v=[]k"  # the most common bytes of logs; any other byte is rarer
 _RARE = {byte: rank for rank, byte in enumerate(_COMMON)}
 
-_SOME = 200  # texts up to which each word is looked for: 0.1 ms for each, where a pattern of all takes 30 ms to be made
-_SOME_BYTES = 1 << 16  # the same of text in which places are looked for: 0.3 ms for each KiB
-_FEW = 25  # texts up to which each word is looked for: 1.2 ms for each, where an index by bytes takes 30 ms to be made
-_MANY = 1500  # texts from which on an index pays, which takes 130 ms to be made: 0.02 ms for each text in place of 0.10
+_SOME = 200  # texts up to which each word is searched separately: 0.1 ms each, while one pattern of all takes 30 ms
+_SOME_BYTES = 1 << 16  # the same for text in which places are searched: 0.3 ms for each KiB
+_FEW = 25  # texts up to which each word is searched separately: 1.2 ms each, while making an index by bytes takes 30 ms
+_MANY = 1500  # texts from which an index pays, which takes 130 ms to make: 0.02 ms for each text instead of 0.10
 _BEGIN = 3  # bytes that look up a word which may be part of another
-_LARGE = 2048  # bytes from which on one pattern after the other is faster than all at once
+_LARGE = 2048  # bytes from which separate patterns are faster than all at once
 
 Owner = TypeVar("Owner")
 Behind = Mapping[bytes, bytes]
-"""By words, the text after them where they mean nothing."""
+"""By words: the following text with which they have no meaning."""
 NOTHING: Behind = {}
 
 
 def any_of(words: Iterable[bytes], unless: Behind = NOTHING) -> Pattern[bytes]:
-    """Return a pattern that is found where any of the words is; ``unless`` something follows it.
+    """Return a pattern that matches where any of the words is, ``unless`` certain text follows it.
 
     It begins at the word's anchor.
     """
@@ -41,7 +41,7 @@ def any_of(words: Iterable[bytes], unless: Behind = NOTHING) -> Pattern[bytes]:
 
 
 def _by_anchor(words: Iterable[bytes], unless: Behind) -> List[bytes]:
-    """Return a pattern for each anchor: of all words that are looked for from it on."""
+    """Return a pattern for each anchor: of all words with that anchor."""
     ends: Dict[bytes, List[Tuple[bytes, bytes]]] = {}
     for word, at in _anchored(words):
         ends.setdefault(word[at : at + 1], []).append((word[at + 1 :], word))
@@ -49,13 +49,13 @@ def _by_anchor(words: Iterable[bytes], unless: Behind) -> List[bytes]:
 
 
 def _least(words: Iterable[bytes], unless: Behind) -> List[bytes]:
-    """Return the words without those that contain another one: it is found where they are."""
+    """Return the words without those that contain another one, which is found in the same places."""
     each = dict.fromkeys(words)
     begins: Dict[bytes, List[bytes]] = {}
     for word in each:
         if word not in unless:
             begins.setdefault(word[:_BEGIN], []).append(word)
-    short = [begin for begin in begins if len(begin) < _BEGIN]  # which are whole words
+    short = [begin for begin in begins if len(begin) < _BEGIN]  # short words, which are searched whole
 
     def holds_another(word: bytes) -> bool:
         for at in range(len(word)):
@@ -68,7 +68,7 @@ def _least(words: Iterable[bytes], unless: Behind) -> List[bytes]:
 
 
 def _anchored(words: Iterable[bytes]) -> List[Tuple[bytes, int]]:
-    """Return each word with the place of its anchor: a byte that no word needs is not an anchor."""
+    """Return each word with the place of its anchor; a byte that no word needs is not an anchor."""
     unlike = dict.fromkeys(words)
     left = {word: set(word) for word in unlike}  # bytes of each that may be its anchor
     holding: Dict[int, List[Set[int]]] = {}
@@ -89,7 +89,7 @@ def _place(word: bytes, anchors: Set[int]) -> int:
 
 
 def _tree(ends: List[Tuple[bytes, bytes]], read: bytes, unless: Behind) -> bytes:
-    """Return a pattern of what may follow what was read of some words, with the text before that."""
+    """Return a pattern of the possible continuations of some words, with the text before that."""
     following: Dict[bytes, List[Tuple[bytes, bytes]]] = {}
     for end, word in ends:
         if word == read and word not in unless:
@@ -108,7 +108,7 @@ def _tree(ends: List[Tuple[bytes, bytes]], read: bytes, unless: Behind) -> bytes
 
 
 def _front(words: List[bytes], read: bytes, unless: Behind) -> bytes:
-    """Return a pattern of the text before the end that was read of some words: the byte before that first."""
+    """Return a pattern of the text before the matched end of some words, the nearest byte first."""
     if len(words) == 1:
         (word,) = words
         behind = _but_not(word, unless)
@@ -129,9 +129,9 @@ def _either(parts: List[bytes]) -> bytes:
 
 
 class AnyOf:
-    """Says whether any of many words is in a text, ``unless`` something follows it.
+    """Tests whether a text has any of many words, ``unless`` certain text follows it.
 
-    Its pattern is made when it is worth it: most logs ask about few texts.
+    Its pattern is compiled only when that pays: most logs need it for few texts.
     """
 
     def __init__(self, words: Iterable[bytes], unless: Behind = NOTHING) -> None:
@@ -151,20 +151,20 @@ class AnyOf:
         return any(map(text.__contains__, self._sure)) or any(each.search(text) for each in self._unsure)
 
     def pattern(self) -> Pattern[bytes]:
-        """Return a pattern that is found where any of the words is."""
+        """Return a pattern that matches where any of the words is."""
         if self._pattern is None:
             self._pattern = any_of(_least(self.words, self.unless), self.unless)
         return self._pattern
 
 
 class Gate:
-    """Finds lines that hold any of many words: in a large text one anchor after the other, as fast as memchr."""
+    """Finds lines with any of many words: in a large text one anchor after the other, as fast as memchr."""
 
     def __init__(self, words: Iterable[bytes], few: Iterable[AnyOf], unless: Behind = NOTHING) -> None:
         self._words, self._unless = tuple(words), unless
-        self._few = tuple(few)  # that find the same words, for little text
-        self._each: List[Pattern[bytes]] = []  # by anchor, once asked
-        self._read = 0  # bytes in which places were looked for
+        self._few = tuple(few)  # patterns that find the same words, for small texts
+        self._each: List[Pattern[bytes]] = []  # patterns by anchor, once requested
+        self._read = 0  # bytes in which places were searched
 
     def places(self, text: bytes, start: int, end: int) -> List[int]:
         """Return at least one place in each such line, in order."""
@@ -173,7 +173,7 @@ class Gate:
             return sorted(self._by_word(text, start, end))
         patterns: Iterable[Pattern[bytes]] = (words.pattern() for words in self._few)
         if end - start > _LARGE:
-            if not self._each:  # each once in a line, which may end within a word
+            if not self._each:  # each word once in a line, and the line may end within the word
                 parts = _by_anchor(_least(self._words, self._unless), self._unless)
                 self._each = [re.compile(part + rb"(?:(?<!\n)[^\n]*)?") for part in parts]
             patterns = self._each
@@ -199,7 +199,7 @@ class Index:
         for word, owner in words:
             owners.setdefault(word, set()).add(owner)
         self._any = any_of(owners)
-        self._near: Dict[bytes, List[Tuple[int, bytes, Set[int]]]] = {}  # by the anchor and the byte behind it
+        self._near: Dict[bytes, List[Tuple[int, bytes, Set[int]]]] = {}  # by the anchor and the next byte
         for word, at in _anchored(owners):
             self._near.setdefault(word[at : at + 2], []).append((at, word, owners[word]))
 
@@ -218,16 +218,16 @@ class Index:
 
 
 class Patterns(Generic[Owner]):
-    """Patterns, each with its owner and in parts that ``|`` joins; of a text those are tried that have a word in it."""
+    """Patterns, each with its owner and in parts that ``|`` joins; only those with a word in the text are tried."""
 
     def __init__(self, patterns: Iterable[Tuple[Owner, bytes]]) -> None:
         each = [(owner, part, words) for owner, pattern in patterns for part, words in _worded(pattern)]
         self._parts = [(owner, part) for owner, part, _ in each]
-        self._words = [(word, at) for at, (_, _, words) in enumerate(each) for word in words]  # of parts
-        self._compiled: Dict[int, Pattern[bytes]] = {}  # on their first use: a log shows few
+        self._words = [(word, at) for at, (_, _, words) in enumerate(each) for word in words]  # words of parts
+        self._compiled: Dict[int, Pattern[bytes]] = {}  # compiled on their first use: a log needs few
         self._index: Optional[Index] = None
         self._asked = 0
-        self._near: Dict[bytes, List[Tuple[bytes, int]]] = {}  # by two of their bytes, once asked for more than a few
+        self._near: Dict[bytes, List[Tuple[bytes, int]]] = {}  # by two of their bytes, after more than a few requests
 
     def matches(self, text: bytes) -> Iterator[Owner]:
         """Yield the owners of the patterns that match somewhere in a text, in the order of the patterns."""
@@ -239,7 +239,7 @@ class Patterns(Generic[Owner]):
                 yield self._parts[at][0]
 
     def _holding(self, text: bytes) -> Set[int]:
-        """Return the parts whose words a text holds."""
+        """Return the parts whose words a text has."""
         if self._index is not None:
             return self._index.owners(text)
         self._asked += 1
@@ -261,12 +261,12 @@ def _pairs(text: bytes) -> List[bytes]:
 
 
 def parts_of(pattern: bytes) -> List[bytes]:
-    """Return the alternatives of which a pattern is made; itself where it is one."""
+    """Return the alternatives of a pattern; the pattern itself if it is only one."""
     return [part for part, _ in _alternatives(pattern)]
 
 
 def needed(pattern: bytes) -> Tuple[bytes, ...]:
-    """Return words of which every match of a pattern holds at least one; raises ValueError where there are none."""
+    """Return words of which every match of a pattern has at least one; raises ValueError if there are none."""
     return tuple(dict.fromkeys(word for _, words in _worded(pattern) for word in words))
 
 
@@ -278,11 +278,11 @@ def _worded(pattern: bytes) -> Iterator[Tuple[bytes, List[bytes]]]:
 
 
 _TOKEN = re.compile(
-    rb"((?:[^\\.^$*+?{}\[\]|()]|\\[^0-9A-Za-z])+)(?![*+?{])"  # letters, of which none is repeated
-    rb"|(\((?:\?(?:[:=!]|<[=!]|P<\w+>)|(?!\?)))"  # what opens a group
+    rb"((?:[^\\.^$*+?{}\[\]|()]|\\[^0-9A-Za-z])+)(?![*+?{])"  # literal letters, none repeated
+    rb"|(\((?:\?(?:[:=!]|<[=!]|P<\w+>)|(?!\?)))"  # characters that open a group
     rb"|(\|)"
-    rb"|(?:(\))|\[\^?\]?(?:[^\]\\]|\\.)*\]|\\(?:x..|[0-9]{1,3}|.)|[^()|\\])"  # what closes it, or matches a byte,
-    rb"([*+?]|\{[\d,]+\})?[+?]?",  # and how often it may be there
+    rb"|(?:(\))|\[\^?\]?(?:[^\]\\]|\\.)*\]|\\(?:x..|[0-9]{1,3}|.)|[^()|\\])"  # those that close it, or match a byte,
+    rb"([*+?]|\{[\d,]+\})?[+?]?",  # and their quantifier
     re.DOTALL,
 )
 _OPTIONAL = re.compile(rb"[*?]|\{0*[,}]")
@@ -290,14 +290,14 @@ _OPTIONAL = re.compile(rb"[*?]|\{0*[,}]")
 
 @lru_cache(maxsize=None)
 def _alternatives(pattern: bytes) -> List[Tuple[bytes, Optional[List[bytes]]]]:
-    """Return the alternatives of which a pattern is made, each with words of which every match of it holds one.
+    """Return the alternatives of a pattern, each with words of which every match has one.
 
-    None in their place where a match may hold none. Raises ValueError for a group with flags and the like.
+    None instead of the words if a match may have none. Raises ValueError for a group with flags and the like.
     """
     parts: List[Tuple[bytes, Optional[List[bytes]]]] = []
-    groups: List[Tuple[bytes, List[Optional[List[bytes]]], Optional[List[bytes]]]] = []  # that are open
+    groups: List[Tuple[bytes, List[Optional[List[bytes]]], Optional[List[bytes]]]] = []  # open groups
     either: List[Optional[List[bytes]]] = []  # the words of a group's alternatives
-    words: Optional[List[bytes]] = None  # of the alternative that is read
+    words: Optional[List[bytes]] = None  # words of the current alternative
     begin = at = 0
     for token in _TOKEN.finditer(pattern + b"|"):
         if token.start() != at:
@@ -327,5 +327,5 @@ _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 
 
 def _rarer(words: Optional[List[bytes]], others: List[bytes]) -> List[bytes]:
-    """Return those of which the shortest is longer."""
+    """Return the list whose shortest word is longer."""
     return others if words is None or min(map(len, others)) > min(map(len, words)) else words

@@ -1,8 +1,8 @@
-"""The head of a line: what launchers, log shippers and NCCL itself put in front of the message is taken off.
+"""The head of a line: the prefixes of launchers, log shippers and NCCL itself before the message.
 
-NCCL's own head is ``host:pid:tid [dev] `` (debug.cc:ncclDebugLog); ``dev`` is a CUDA ordinal of the calling thread and
-no rank. It is searched from the right, anywhere in the line, because tags, timestamps, ANSI codes and torn lines are in
-front of it in every order.
+NCCL's own head is ``host:pid:tid [dev] `` (debug.cc:ncclDebugLog); ``dev`` is a CUDA ordinal of the calling thread, not
+a rank. The head is searched from the right, anywhere in the line, because tags, timestamps, ANSI codes and torn lines
+precede it in any order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional, Tuple
 
 from .clean import ANSI_BYTES, name
 
-# A host is free of ":" and blanks; reporters put <names> or {names} in its place; what is glued in front ends in > ] )
+# A host has no ":" and no blanks; reporters put <names> or {names} in its place; text glued to its front ends in > ] )
 # or |.
 _HEAD = re.compile(
     rb"(<[^<>\s:]{1,80}>|\{[^{}\s:]{1,80}\}|[^\s:>\]\"|)\x1b]{0,255}):(\d{1,10}):(\d{1,20}) \[(\d{1,4})\] "
@@ -24,12 +24,12 @@ _TORCH_TAG = re.compile(rb"\[(?:default|rank)(\d+)\]:")  # torchrun --tee
 _RAY_TAG = re.compile(rb"\(\w[^()]{0,80}?pid=(\d+)[^()]{0,80}\)")
 _POD_TAG = re.compile(rb"\[pod/([^\]\s]{1,253})\]")  # kubectl logs --prefix
 
-# A time glued to what follows it (CloudWatch), which would otherwise end in the host's name.
+# A time glued to the next text (CloudWatch), which would otherwise end in the host's name.
 GLUED_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)")
 
 
 class Head(NamedTuple):
-    """The text before a message; None is what it does not say."""
+    """The text before a message; None for missing parts."""
 
     host: Optional[str]
     pid: Optional[int]
@@ -49,7 +49,7 @@ def process_of(head: Head) -> Process:
 
 
 def parse_head(left: bytes) -> Head:
-    """Read the head out of the text left of ``NCCL INFO``."""
+    """Parse the head from the text left of ``NCCL INFO``."""
     if len(left) > 1024:
         left = left[-1024:]
     if b"\x1b" in left or b"[0m" in left or b"[3" in left:
@@ -70,7 +70,7 @@ _TAGS = (("mpi", _MPI_TAG), ("torch", _TORCH_TAG), ("srun", _SRUN_TAG), ("ray", 
 
 
 def tag_in(left: bytes) -> Optional[Tuple[str, int, int]]:
-    """Find where a launcher numbers its process: the launcher, begin and end; None where none does."""
+    """Find where a launcher numbers its process: the launcher, begin and end; None if none does."""
     for kind, pattern in _TAGS:
         match = pattern.search(left)
         if match:
@@ -85,9 +85,9 @@ def launcher_tag(left: bytes) -> str:
 
 
 def torn_at(text: bytes) -> Optional[int]:
-    """Find where a second head begins inside a message; None without one.
+    """Find the beginning of a second head inside a message; None without one.
 
-    Two processes that write at once leave one physical line.
+    Two processes that write at the same time produce one physical line.
     """
     if b" NCCL " not in text:
         return None

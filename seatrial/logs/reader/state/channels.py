@@ -1,8 +1,8 @@
-"""The grammar of channel lines: which connection one names, and what carries it.
+"""The grammar of channel lines: the connection and its transport.
 
-Grammar: ``(Ring|Channel) CC[/CONN] : SRC[[x]] -> DST[[y]] [send|receive] via TRANSPORT``. A network's
-name may hold blanks (``AWS Libfabric``), the proxy rank of PXN is in parentheses (``NET/IB/1(5)/GDRDMA``). A suffix
-that is half of a known one is a torn line and is dropped: it must not turn "with GPUDirect" into "without".
+Grammar: ``(Ring|Channel) CC[/CONN] : SRC[[x]] -> DST[[y]] [send|receive] via TRANSPORT``. A network's name may contain
+blanks (``AWS Libfabric``), the proxy rank of PXN is in parentheses (``NET/IB/1(5)/GDRDMA``). A line whose suffix is
+half of a known one is torn and is dropped: it must not turn "with GPUDirect" into "without".
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _CHANNEL = re.compile(
     rb"(?:-> (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? )?((?:\[(?:send|receive)\] )?via \S.*)"
 )
 BITS = {form % number: 1 << number for form in (b"Channel %02d", b"Ring %02d : ") for number in range(100)}
-"""The prefixes of most channel lines, ten bytes -> the channel, as a bit; what follows names the connection."""
-_LONGEST = 180  # bytes of a channel line; what is longer has something else behind it
+"""The prefixes of most channel lines, ten bytes -> the channel, as a bit; the rest names the connection."""
+_LONGEST = 180  # bytes of a channel line; longer text is something else
 _NET = re.compile(rb"NET/([A-Za-z0-9_.:+ -]{1,60})/(\d{1,4})(?:\((\d{1,7})\))?((?:/[A-Za-z0-9()_=.-]+)*)(?:\s.*)?$")
 _COLLNET = re.compile(rb"COLLNET/([A-Za-z0-9_.-]{1,40})/(\d{1,4})((?:/[A-Za-z0-9()]+)*)(?:\s.*)?$")
 _P2P = re.compile(
@@ -36,7 +36,7 @@ _SUFFIXES = (b"GDRDMA(PCI)", b"Shared")
 class Connector(NamedTuple):
     """The transport of one end of an edge, as it is printed (NCCL: ncclConnector, the connection and its transport)."""
 
-    side: str  # "s" or "r" for the end that prints, "" where the line does not say
+    side: str  # "s" or "r" for the end that prints, "" if the line does not show it
     conn: int  # connection: 0 ring or tree, 1 point to point
     kind: str  # net, p2p, mnnvl, shm, collnet
     net: str  # the network's name as printed, or the kind of P2P
@@ -48,8 +48,9 @@ class Connector(NamedTuple):
 Connection = Tuple[int, int, str]
 """All channels of one edge as one of its ends prints them: source and destination in the communicator, connector.
 
-The destination is -1 on a collective-network line. The connector is a text: its hash is made once, and a large job has
-few of them."""
+The destination is -1 on a collective-network line. The connector is a text: its hash is computed once, and a large job
+has few of them.
+"""
 
 
 def connector_text(connector: Connector) -> str:
@@ -69,13 +70,13 @@ CONNECTION = re.compile(
     rb"(?:/(\d{1,3}))? : (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? -> (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? "
     rb"((?:\[(?:send|receive)\] )?via \S.*)\n"
 )
-"""The text after a channel (BITS) in a line of the usual form: connection, source, destination, how."""
+"""The text after a channel (BITS) in a line of the usual form: connection, source, destination, connector."""
 
 
 def parse_channel(text: bytes) -> Optional[Tuple[Connection, int, str]]:
     """Return the connection and the channel of one line, and the size of its communicator.
 
-    The size is empty unless the line says it (RCCL). None if the line is not a channel's, or torn.
+    The size is empty unless the line has it (RCCL). None if the line is not a channel's, or torn.
     """
     match = _CHANNEL.match(text, 0, _LONGEST)
     if match is None:
@@ -89,7 +90,7 @@ def parse_channel(text: bytes) -> Optional[Tuple[Connection, int, str]]:
 
 @lru_cache(maxsize=4096)
 def parse_connector(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[Tuple[str, str]]:
-    """Read the text after the ranks: connector, and the communicator's size where it is said; None where torn."""
+    """Read the text after the ranks: connector, and the communicator's size if present; None if torn."""
     side, _, via = how.partition(b"via ")
     carrier = None if b" NCCL " in how else _carrier(via, tree)
     if carrier is None:
@@ -100,7 +101,7 @@ def parse_connector(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[T
 
 
 def _carrier(via: bytes, tree: bool) -> Optional[Tuple[str, str, int, int, int]]:  # noqa: PLR0911 -- one return per form
-    """Read the text after ``via``: kind, network, device, GPUDirect, proxy; None where it is torn or unknown."""
+    """Read the text after ``via``: kind, network, device, GPUDirect, proxy; None if torn or unknown."""
     via = TAIL.sub(b"", via)
     if via[:8] == b"COLLNET/" or (tree and via[:4] != b"NET/"):
         match = _COLLNET.match(via)
@@ -125,9 +126,9 @@ def _carrier(via: bytes, tree: bool) -> Optional[Tuple[str, str, int, int, int]]
 
 
 def _is_half(suffix: bytes) -> bool:
-    """Say whether a suffix is the beginning of a known one (``GDRD``); others (``flush=None``) are a plugin's own.
+    """Return whether a suffix is the beginning of a known one (``GDRD``); others (``flush=None``) are a plugin's own.
 
-    So is one with other text after its beginning (``GDR70bb2ba``), as where processes tear each other's lines.
+    One with other text after its beginning (``GDR70bb2ba``) counts, too: processes tear each other's lines.
     """
     if suffix[:1] == b"G" and not suffix.startswith(b"GDRDMA"):
         return True

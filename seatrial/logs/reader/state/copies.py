@@ -1,7 +1,7 @@
 """Independent copies of a program, distinguished from one job by the ranks that each process lists.
 
-nccl-tests that was built without MPI runs whole in every process that a launcher starts: each lists its own rank 0, and
-headers, rows and averages of all of them are mixed in one stream.
+nccl-tests built without MPI runs a whole benchmark in every process that a launcher starts. Each lists its own rank 0,
+and the headers, rows and averages of all are mixed in one stream.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .process import Source
 
 EVENT = "separate-runs"
-LISTS = "lists "  # a host, in a rank list behind the first one that has other hosts
+LISTS = "lists "  # a host, in a rank list after a first one with other hosts
 _MOST_LISTED = 8  # hosts that are reported of a list
 _Place = Tuple[int, bytes]
 
@@ -27,8 +27,8 @@ class Copies:
         self._index = index
         self._listed: Dict[int, Tuple[bytes, bytes]] = {}  # rank -> host and pid, since the last row
         self._twice: Optional[_Place] = None  # a rank that another process lists, too
-        self._later: Optional[_Place] = None  # the same behind a header: a copy, or the next run of a session
-        self._headed = False  # a header was read since
+        self._later: Optional[_Place] = None  # the same after a header: a copy, or the next run of a session
+        self._headed = False  # whether a header was read since the last row
         self._other: Optional[_Place] = None  # a rank that the stream's first list gives to another host
 
     def rank(self, rank: int, host: bytes, pid: bytes, place: _Place) -> None:
@@ -61,7 +61,7 @@ class Copies:
             self.row()
 
     def row(self) -> None:
-        """Take a row: what was listed before it is settled."""
+        """Take a row: ranks listed before it are settled."""
         if not self._listed:
             return
         hosts = sorted({host for host, _ in self._listed.values()})
@@ -72,7 +72,7 @@ class Copies:
         self._listed, self._headed, self._other = {}, False, None
 
     def next_table(self) -> None:
-        """Begin anew behind a table with rows."""
+        """Start again after a table with rows."""
         self._twice = self._later = None
 
     def _note(self, place: Optional[_Place]) -> None:

@@ -1,7 +1,7 @@
 """The state of an analysis over some streams, JSON-able and bounded.
 
-``merge(parts)`` holds the same as one reading of everything: a part is a list of streams and what was seen of each
-process in them.
+``merge(parts)`` is equal to one reading of everything: a part is a list of streams and the state of each process in
+them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .channels import Connection, Connector
     from .process import Proc, Source
 
-POD_BUDGET = 200 * 1024  # bytes of JSON that a pod may send home (the seam of trial evidence)
+POD_BUDGET = 200 * 1024  # bytes of JSON that a pod may return (the interface of trial evidence)
 
 
 class Partial:
@@ -28,27 +28,27 @@ class Partial:
     def __init__(self) -> None:
         self.sources: List[Source] = []
         self.procs: Dict[Tuple[int, str, int], Proc] = {}
-        self.limited = False  # a bound was reached: what is missing may be in what was not read or kept
+        self.limited = False  # whether a bound was reached: missing facts may be in the unread or dropped part
         self.compacted = False
-        self.intern_pool = InternPool()  # while streams are read
+        self.intern_pool = InternPool()  # used only while streams are read
 
     def to_dict(self, budget: int = 0) -> Dict[str, Any]:
         """Return JSON-able data.
 
-        With a budget in bytes, details go (peers of point-to-point edges first) until it fits.
+        With a budget in bytes, details are dropped (peers of point-to-point edges first) until it fits.
         """
         data = encode(self.sources, self.procs, self.limited, self.compacted)
         return data if not budget or _size(data) <= budget else _compact(self, budget)
 
     @classmethod
     def from_dict(cls, data: Dict[str, Any]) -> "Partial":
-        """Read back what to_dict wrote; raises NcclLogError for anything else."""
+        """Read the output of to_dict; raises NcclLogError for anything else."""
         partial = cls()
         partial.sources, partial.procs, partial.limited, partial.compacted = decode(data)
         return partial
 
     def absorb(self, other: "Partial") -> None:
-        """Append another part: its sources keep their order behind mine."""
+        """Append another part: its sources follow this part's in order."""
         shift = len(self.sources)
         self.sources.extend(other.sources)
         for source in other.sources:
@@ -78,7 +78,7 @@ def _size(data: Any) -> int:
 
 
 def _compact(partial: Partial, budget: int) -> Dict[str, Any]:
-    """Drop details, the least telling first, until the JSON form fits the budget."""
+    """Drop details, the least informative first, until the JSON form fits the budget."""
     small = Partial.from_dict(partial.to_dict())
     small.compacted = True
     steps: Tuple[Callable[[Partial], None], ...] = (
@@ -98,7 +98,7 @@ def _compact(partial: Partial, budget: int) -> Dict[str, Any]:
 
 
 def _fold(partial: Partial, within_node: Callable[[Connector], bool]) -> None:
-    """Forget between which ranks the channels run that are carried inside a node."""
+    """Forget the ranks of channels inside a node."""
     for proc in partial.procs.values():
         for comm, connections in proc.edges.items():
             folded: Dict[Connection, int] = {}
@@ -110,7 +110,7 @@ def _fold(partial: Partial, within_node: Callable[[Connector], bool]) -> None:
 
 
 def _merge_p2p_peers(partial: Partial) -> None:
-    """Forget between which local ranks point-to-point channels inside a node run."""
+    """Forget the local ranks of point-to-point channels inside a node."""
     _fold(partial, lambda connector: connector.conn == 1 and connector.kind in ("p2p", "shm"))
 
 
@@ -139,7 +139,7 @@ def _drop_rank_lists(partial: Partial) -> None:
 
 
 def _drop_edges(partial: Partial) -> None:
-    """Last resort: per process only the most frequent kinds of edges stay."""
+    """Keep only each process's most frequent kinds of edges, as the last resort."""
     for proc in partial.procs.values():
         edges = [
             (connector.kind != "net", -channels_in(mask), comm, src, dst, connector, mask)

@@ -1,7 +1,7 @@
 """The state of one process, of one communicator, in one stream.
 
-Nothing here is a judgement. Everything is a set, a maximum, a sum or "the earliest line", so that the order in which
-lines, files or pods arrive does not matter.
+It holds no judgement. Everything is a set, a maximum, a sum or "the earliest line", so that the order in which lines,
+files or pods arrive does not matter.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MAX_NOTES = 64
 MAX_ENV = 96
 MAX_ITEMS = 256
 
-_MAX_RAW = 640  # bytes of a line that are kept to be shown
+_MAX_RAW = 640  # maximum number of bytes of a line that are kept for display
 _MAX_SHOWS = 100
 _MAX_STEPS = 8192
-_MAX_MADE = 300_000  # dicts that are made
+_MAX_MADE = 300_000  # maximum number of shared dicts that are created
 _MAX_ALL_EDGES = 300_000
-_MAX_ALL_COMMS = 200_000  # of all processes
-MAX_COMMS = 1024  # of one process
-_MANY = 256  # processes that keep a line of their own for one kind of note
+_MAX_ALL_COMMS = 200_000  # bound for all processes
+MAX_COMMS = 1024  # bound for one process
+_MANY = 256  # processes that keep a separate line for one kind of note
 
 _NONE: FrozenSet[Any] = frozenset()
 
@@ -39,9 +39,9 @@ _SHARED: Dict[FrozenSet[Any], FrozenSet[Any]] = {}
 
 
 def shared(values: Iterable[Any]) -> FrozenSet[Any]:
-    """Return the values as the one set that all processes with the same ones hold: jobs have many processes."""
+    """Return the values as one set shared by all processes with the same ones: jobs have many processes."""
     members = frozenset(values)
-    if len(members) > 32:  # nothing that ranks have in common
+    if len(members) > 32:  # such values are not shared between ranks
         return members
     if len(_SHARED) >= 8_000:
         _SHARED.clear()
@@ -50,12 +50,12 @@ def shared(values: Iterable[Any]) -> FrozenSet[Any]:
 
 @lru_cache(maxsize=8192)
 def alone(value: Any) -> FrozenSet[Any]:
-    """Return the set of one value that all processes with it hold."""
+    """Return the set of one value, shared by all processes with it."""
     return shared((value,))
 
 
 class Note:
-    """A line worth keeping: at least how often its kind was seen, the first one, and where in its stream the last.
+    """A kept line: the least number of its kind, the first one, and the place of the last one in its stream.
 
     ``shows`` is the symptom that the line shows (events.symptoms): its role and its fault, "" for none.
     """
@@ -68,7 +68,7 @@ class Note:
         self.source = source
         self.line = line
         self.last = max(line, last)
-        self._text = text[:_MAX_RAW]  # as in the log; most notes are never shown
+        self._text = text[:_MAX_RAW]  # the text as in the log; most notes are never shown
         self.count = count
         self.shows = shows
         self.is_cause = not shows or shows.startswith("cause")  # by itself the reason of a failure
@@ -79,12 +79,12 @@ class Note:
         return self.shows.partition(" ")[0]
 
     def order(self, name: str) -> Tuple[bool, int, int]:
-        """Return the sort key of lines of one kind: a fault's causes come before lines that only explain it."""
+        """Return the sort key of lines of one kind: a fault's causes precede lines that only explain it."""
         return not self.is_cause and name.endswith(self.shows.partition(" ")[2] or " "), self.source, self.line
 
     @property
     def text(self) -> str:
-        """The line as it may be shown."""
+        """The line in the form that may be shown."""
         if isinstance(self._text, bytes):
             self._text = printable(self._text)
         return self._text
@@ -94,7 +94,7 @@ class Note:
         self._text = text
 
     def joined(self, other: "Note", name: str) -> "Note":
-        """Return both sightings of a kind as one; the earliest text stays."""
+        """Return both sightings of a kind as one; the earliest text is kept."""
         first = min(self, other, key=lambda note: note.order(name))
         last = max(note.last for note in (self, other) if note.source == first.source)
         return Note(first.source, first.line, first.text, self.count + other.count, last, first.shows)
@@ -159,11 +159,11 @@ _EMPTY = Shared()
 class InternPool:
     """The shared state of the processes of all streams, so that thousands of equal ones cost little.
 
-    And their bounds.
+    It also has the bounds of their number.
     """
 
     def __init__(self, edges: bool = True) -> None:
-        self.full = False  # a bound was reached: something was not kept
+        self.full = False  # whether a bound was reached and a fact was not kept
         self.alone = self.hosts = 0  # processes that are distinguished, hosts with further processes that are not
         self._steps: Dict[Tuple[int, Any, Any], Tuple[Dict[Any, Any], Dict[Any, Any]]] = {}
         self._made = self._comms = 0
@@ -172,7 +172,7 @@ class InternPool:
         self._notes: Dict[str, Note] = {}
 
     def extended(self, base: Dict[Any, Any], key: Any, value: Any) -> Dict[Any, Any]:
-        """Return a dict with one more item: the same one for all that add the same to the same."""
+        """Return a dict with one more item, shared by all that add the same to the same."""
         if not isinstance(base, Shared):
             return {**base, key: value}
         step = (id(base), key, value)
@@ -186,7 +186,7 @@ class InternPool:
             self._made += 1
             fresh = Shared(base)
             fresh[key] = value
-            known = self._steps[step] = (base, fresh)  # holds the base, so that nothing else can get its id
+            known = self._steps[step] = (base, fresh)  # holds the base, so that no other object can get its id
         return known[1]
 
     def note(
@@ -201,7 +201,7 @@ class InternPool:
         return self.extended(notes, name, self._notes[name])
 
     def room(self, edges: int, more: int) -> int:
-        """Say how many more edges a process that has some may keep."""
+        """Return how many more edges a process may keep, given its present number."""
         if edges + more > MAX_EDGES or self._edges + more > _MAX_ALL_EDGES:
             self.full = True
             more = max(0, min(MAX_EDGES - edges, _MAX_ALL_EDGES - self._edges))
@@ -209,14 +209,14 @@ class InternPool:
         return more
 
     def joins(self) -> bool:
-        """Say whether a process may keep one more communicator."""
+        """Return whether a process may keep one more communicator."""
         self._comms += 1
         self.full = self.full or self._comms > _MAX_ALL_COMMS
         return self._comms <= _MAX_ALL_COMMS
 
 
 class Proc:
-    """One process: what it printed about itself, its network, its communicators and its channels."""
+    """One process: its own output about itself, its network, its communicators and its channels."""
 
     __slots__ = (
         "comms",
@@ -247,16 +247,16 @@ class Proc:
         self.facts: Dict[str, FrozenSet[str]] = {}
         self.env: Dict[str, str] = _EMPTY
         self.hcas: Dict[int, str] = _EMPTY
-        self.ibs: Dict[str, int] = {}  # what NET/IB said: "none", "empty", "list" -> first line
+        self.ibs: Dict[str, int] = {}  # NET/IB's result: "none", "empty", "list" -> first line
         self.comms: Dict[Tuple[str, int], Comm] = {}
         self.edges: Dict[str, Dict[Connection, int]] = {}  # communicator -> connection -> its channels, as a mask
         self.notes: Dict[str, Note] = _EMPTY
         self.intern_pool: Optional[InternPool] = None
         self.ranks: FrozenSet[int] = _NONE  # ranks of the largest ring order that was printed
-        self.last_error: Optional[List[int]] = None  # [source, line, code] of an error trace that nothing followed
+        self.last_error: Optional[List[int]] = None  # [source, line, code] of an error trace without a later success
 
     def add(self, fact: str, value: str) -> None:
-        """Remember a fact; a bounded set per name."""
+        """Record a fact; each name has a bounded set."""
         values = self.facts.get(fact, _NONE)
         if value not in values and len(values) < MAX_ITEMS:
             self.facts[fact] = shared((*values, value)) if values else alone(value)
@@ -265,12 +265,12 @@ class Proc:
         return {**base, key: value} if self.intern_pool is None else self.intern_pool.extended(base, key, value)
 
     def set_env(self, variable: str, value: str) -> None:
-        """Remember a setting as it was printed first."""
+        """Record the first printed value of a setting."""
         if variable not in self.env and len(self.env) < MAX_ENV:
             self.env = self._extended(self.env, variable, value)
 
     def list_devices(self, devices: Dict[int, str]) -> None:
-        """Remember the network devices that were listed first."""
+        """Record the first list of network devices."""
         if not self.hcas and len(devices) <= MAX_ITEMS:
             self.hcas = devices
             return
@@ -279,18 +279,18 @@ class Proc:
                 self.hcas = self._extended(self.hcas, index, device)
 
     def head(self, dev: Optional[int], tag: str) -> None:
-        """Remember a device and a launcher's tag in a line's prefix."""
+        """Record a device and a launcher's tag in a line's prefix."""
         if dev is not None and dev not in self.devs and len(self.devs) < MAX_ITEMS:
             self.devs = shared((*self.devs, dev)) if self.devs else alone(dev)
         if tag and tag not in self.tags and len(self.tags) < MAX_ITEMS:
             self.tags = shared((*self.tags, tag)) if self.tags else alone(tag)
 
     def has(self, fact: str, value: str) -> bool:
-        """Say whether a fact is known."""
+        """Return whether a fact is known."""
         return value in self.facts.get(fact, ())
 
     def note(self, name: str, source: int, line: int, raw: bytes, shows: str = "") -> None:
-        """Count a kind of line and keep its first, as it may be shown."""
+        """Count a kind of line and keep its first, in the form that may be shown."""
         seen = self.notes.get(name)
         if seen is not None and shows != seen.shows:
             self.notes = {**self.notes, name: seen.joined(Note(source, line, raw, shows=shows), name)}
@@ -304,7 +304,7 @@ class Proc:
                 self.notes = self.intern_pool.note(self.notes, name, (source, line), raw, shows)
 
     def channels(self, comm: str, connections: Dict[Connection, int]) -> None:
-        """Add channels of a communicator, up to a bound; the connections are this process's from here on."""
+        """Add channels of a communicator, up to a bound; this process then owns the connections."""
         edges = self.edges.get(comm)
         if edges and not edges.keys().isdisjoint(connections):
             fresh: Dict[Connection, int] = {}
@@ -324,11 +324,11 @@ class Proc:
             self.edges[comm] = connections
 
     def joins(self) -> bool:
-        """Say whether one more communicator may be kept."""
+        """Return whether one more communicator may be kept."""
         return len(self.comms) < MAX_COMMS and (self.intern_pool is None or self.intern_pool.joins())
 
     def merge(self, other: "Proc") -> None:
-        """Take over everything that another reading of the same process saw."""
+        """Merge another reading of the same process."""
         self.tags = shared(self.tags | other.tags)
         self.devs = shared(self.devs | other.devs)
         self.sources = shared(self.sources | other.sources)
@@ -355,7 +355,7 @@ class Proc:
 
 
 class Source:
-    """One stream: its name, what of it belongs to no process, its tables."""
+    """One stream: its name, the lines that belong to no process, its tables."""
 
     __slots__ = ("bytes", "cut", "events", "lines", "name", "nccl_lines", "ranks", "spans", "tables", "tags", "watch")
 
@@ -364,7 +364,7 @@ class Source:
         self.lines = 0
         self.bytes = 0
         self.nccl_lines = 0
-        self.cut = False  # the last line has no end
+        self.cut = False  # whether the last line has no end
         self.events: Dict[str, Note] = {}
         self.spans: Dict[str, List[int]] = {}  # communicator with an id -> first and last line that mentions it
         self.watch: Dict[str, List[int]] = {}  # rank -> sequence numbers its watchdog gave up on; and rank in group
@@ -373,7 +373,7 @@ class Source:
         self.tags: Set[str] = set()  # launcher tags of lines that are not NCCL's
 
     def note(self, name: str, index: int, line: int, raw: bytes, shows: str = "") -> None:
-        """Count a kind of line and keep its first, as it may be shown."""
+        """Count a kind of line and keep its first, in the form that may be shown."""
         seen = self.events.get(name)
         if seen is not None and shows != seen.shows:
             self.events[name] = seen.joined(Note(index, line, raw, shows=shows), name)

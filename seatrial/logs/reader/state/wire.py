@@ -1,6 +1,6 @@
 """The JSON form of a partial, small enough for a pod's standard output.
 
-Environments, device lists and facts that many ranks share are written once and referred to by number; edges are short
+Environments, device lists and facts that many ranks share are written once and referenced by number; edges are short
 texts.
 """
 
@@ -18,7 +18,7 @@ SCHEMA = 1
 
 
 class _Pool:
-    """Values that repeat, each written once."""
+    """Repeated values, each written once."""
 
     def __init__(self) -> None:
         self.items: List[Any] = []
@@ -115,7 +115,7 @@ def _unranges(text: str) -> set[int]:
 
 
 def decode(data: Dict[str, Any]) -> Tuple[List[Source], Dict[Tuple[int, str, int], Proc], bool, bool]:
-    """Read the JSON form; what does not fit the schema is one error, whatever is wrong with it."""
+    """Read the JSON form; any violation of the schema is the same error."""
     try:
         schema = data["schema"]
         sources = [_read_source(item) for item in data["sources"]]
@@ -163,7 +163,7 @@ def _read_proc(item: List[Any], pool: List[Any]) -> Proc:
             src, dst, direction, dev, gdr, proxy, mask = text.split(" ")
             side = "" if direction == "-" else str(direction)
             connector = connector_text(Connector(side, int(conn), str(kind), str(net), int(dev), int(gdr), int(proxy)))
-            connector_of(connector)  # may hold anything
+            connector_of(connector)  # an untrusted text may hold anything
             connections[int(src), int(dst), connector] = int(mask, 16)
     proc.notes = {str(name): Note.from_list(note) for name, note in item[11].items()}
     proc.ranks = shared(_unranges(item[12]))

@@ -1,7 +1,7 @@
 """Tables of other benches: any header that names a size and a bandwidth, and the rows below it.
 
-Read are the tables of torch.distributed benches (ml-engineering's all_reduce_bench, DeepSpeed's ds_bench) and of
-Markdown reports. A unit is in the header or after the number; the number's own wins.
+It reads the tables of torch.distributed benches (ml-engineering's all_reduce_bench, DeepSpeed's ds_bench) and of
+Markdown reports. A unit is in the header or after the number; the latter takes precedence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .rows import number
 
 
 class Form(NamedTuple):
-    """The content of each column: its role, and one of its unit in bytes, microseconds or GB/s."""
+    """The content of each column: its role, and the value of one unit in bytes, microseconds or GB/s."""
 
     columns: Tuple[Tuple[Optional[str], float], ...]
     piped: bool
@@ -47,14 +47,14 @@ _ROLES = (
 )
 _SIDED = ("busbw", "algbw", "time", "#wrong")
 _IN_PLACE = " in place"
-# Of a size, a time and a bandwidth. Benches count sizes in powers of two, whatever they call them.
+# Units of a size, a time and a bandwidth. Benches count sizes in powers of two, whatever they call them.
 _BYTES = {b"b": 1.0, b"k": 1024.0, b"m": 1024.0**2, b"g": 1024.0**3, b"t": 1024.0**4}
 _MICROSECONDS = {b"us": 1.0, b"usec": 1.0, b"ms": 1e3, b"s": 1e6, b"sec": 1e6, b"ns": 1e-3}
 _GIGABYTES = {b"GBps": 1.0, b"GB/s": 1.0, b"GB/sec": 1.0, b"MB/s": 1e-3, b"MBps": 1e-3, b"Gbps": 0.125, b"Gb/s": 0.125}
 
 
 def _scale(role: str, unit: bytes) -> Optional[float]:
-    """Return one of a unit in the units of a row; None if it is not a unit of the role."""
+    """Return the value of one unit in a row's units; None if it is not a unit of the role."""
     role = role.partition(" ")[0]
     if role == "size":
         return _BYTES.get(unit[:1].lower())
@@ -96,7 +96,7 @@ def row_of(form: Form, raw: bytes) -> Optional[Dict[str, Any]]:
     else:
         cells = _UNIT_BLANK.sub(b"", raw.replace(b"|", b" ")).split()
         if len(cells) > len(form.columns) and not any(number(cell) is not None for cell in cells[: -len(form.columns)]):
-            cells = cells[-len(form.columns) :]  # a host's name, or another tag
+            cells = cells[-len(form.columns) :]  # the first cell may be a host's name, or another tag
     if len(cells) != len(form.columns):
         return None
     values: Dict[str, float] = {}
@@ -115,7 +115,7 @@ def row_of(form: Form, raw: bytes) -> Optional[Dict[str, Any]]:
 
 
 def row_said(payload: float, algbw: Optional[float], busbw: float) -> Dict[str, Any]:
-    """Return the row of a bench that prints its one result in words."""
+    """Return the row of a bench that prints its only result as a sentence."""
     row = _row({"size": payload, "busbw": busbw})
     row["out_of_place"]["algbw_gbps"] = algbw
     return row
@@ -166,7 +166,7 @@ _VALUE_SAID = re.compile(rb"(?:^|[\s:\]])(algbw|busbw): ([\d.]+) (GBps|GB/s)")
 
 
 def value_said(raw: bytes) -> Optional[Tuple[str, float]]:
-    """Return the bandwidth that a line gives in words (``busbw: 449.515 GBps``), in GB/s."""
+    """Return the bandwidth that a line has in words (``busbw: 449.515 GBps``), in GB/s."""
     match = _VALUE_SAID.search(raw)
     value = number(match.group(2)) if match else None
     return None if match is None or value is None else (match.group(1).decode("ascii"), value)

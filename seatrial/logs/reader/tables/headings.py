@@ -1,6 +1,6 @@
 """Headers of nccl-tests, rccl-tests and benches of their form.
 
-Every pattern is also found where a tracker's Markdown took the ``#`` in front for a heading.
+Every pattern also matches if a tracker's Markdown turned the leading ``#`` into a heading.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PERF = re.compile(
     rb"|reduce)(?:_bias)?_perf(?:_mpi)?\b"
 )
 COLUMNS = re.compile(rb"(?i)algbw.{0,60}busbw")
-# A tracker's Markdown takes "# " for a heading, and shows the rest.
+# A tracker's Markdown turns "# " into a heading, and shows the rest.
 HEADLESS = re.compile(rb"nThread +\d|\bRank +\d.{0,80} Pid |ccl-tests version|Collective test|Out of bounds values")
 _HEADING = AnyOf(
     (b"#", b"Performance of ", b"in-place", b"nThread", b" Pid ", b"-tests version", b"ive test", b"of bounds")
@@ -43,13 +43,13 @@ FIRST_NAMES = {"bytes": "size", "N": "count", "op": "redop"}  # in the first rel
 
 
 def may_head(raw: bytes) -> bool:
-    """Say whether a line holds any of the words by which lines around a table's rows are known, in forms.py too."""
+    """Return whether a line has any of the words that identify lines around a table's rows, also for forms.py."""
     low = raw.lower()
     return b"bw" in low or b"bandwidth" in low or _HEADING.contained_in(raw)
 
 
 def library_version(code: int) -> str:
-    """Spell NCCL's version code: 22807 is 2.28.7, 2708 is 2.7.8 (nccl.h, NCCL_VERSION)."""
+    """Convert NCCL's version code: 22807 is 2.28.7, 2708 is 2.7.8 (nccl.h, NCCL_VERSION)."""
     if code < 10000:
         return "%d.%d.%d" % (code // 1000, code % 1000 // 100, code % 100)
     return "%d.%d.%d" % (code // 10000, code % 10000 // 100, code % 100)

@@ -1,4 +1,4 @@
-"""The tables of one stream: which one is open, what is appended to it, and where it ends."""
+"""The tables of one stream: the open one, its new rows, and its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .forms import Form
 
 MAX_ROWS = 4096
-MAX_ALL_ROWS = 20_000  # of one stream
+MAX_ALL_ROWS = 20_000  # bound for one stream
 MAX_TABLES = 512
 
 DEFAULT = ["time", "algbw", "busbw", "#wrong"] * 2
@@ -40,7 +40,7 @@ def new_table(line: int) -> Dict[str, Any]:
 
 
 class OpenTable:
-    """The table that is being read, and those before it."""
+    """The current table, and those before it."""
 
     def __init__(self, source: Source, index: int = 0) -> None:
         self.source = source
@@ -48,24 +48,24 @@ class OpenTable:
         self._copies = Copies(source, index)
         self.table: Optional[Dict[str, Any]] = None
         self.open_left: Optional[Tuple[int, bytes]] = None  # the left half of a torn row
-        self._swapped = False  # in-place is on the left
-        self.full = False  # no more tables are kept
+        self._swapped = False  # whether in-place is on the left
+        self.full = False  # whether no more tables are kept
         self._rows = 0
         self._known: Dict[bytes, Tuple[List[str], Dict[str, Any]]] = {}  # lines of rows that were read
         self._waited = 0  # lines since the left half
-        self._form: Optional[Form] = None  # of the open table, where it is another bench's
-        self._missed = 0  # lines that looked like its rows and were none
-        self._said: Dict[str, float] = {}  # what a bench that prints no table has said of its one result
+        self._form: Optional[Form] = None  # form of the open table, if it is another bench's
+        self._missed = 0  # lines that looked like rows but were not
+        self._said: Dict[str, float] = {}  # the text so far of a bench without a table about its only result
         self.version: Optional[str] = None
-        self.collective: Optional[str] = None  # of the next table, by the command that starts it
-        self._title: Optional[str] = None  # the collective that another bench's title names, for all tables below it
+        self.collective: Optional[str] = None  # collective of the next table, from the command that starts it
+        self._title: Optional[str] = None  # the collective in another bench's title, for all tables below it
 
     def typeless(self) -> bool:
-        """Say whether the open table has no column for a type, as mscclpp-test's have none."""
+        """Return whether the open table has no column for a type; mscclpp-test's have none."""
         return self.is_open() and bool((self.table or {}).get("left")) and "type" not in (self.table or {})["left"]
 
     def is_open(self) -> bool:
-        """Say whether a table has begun and not ended."""
+        """Return whether a table has begun and not ended."""
         return self.table is not None and not self.table["complete"] and not self.full
 
     def _abandon(self) -> None:
@@ -79,7 +79,7 @@ class OpenTable:
             self.table["unreadable"] += 1
 
     def _one_side(self, line: int, text: bytes) -> bool:
-        """Append a row of one side, as an excerpt or a parser's sample shows it without the header."""
+        """Append a row of one side, as in an excerpt or a parser's sample without the header."""
         columns = list(DEFAULT[:4])
         tokens = text.split()
         at, right = type_at(tokens), tokens[-4:]
@@ -167,7 +167,7 @@ class OpenTable:
     def _close(self) -> None:
         self._abandon()
         if self._form is not None and self.table is not None and self.table["rows"]:
-            self.table["complete"] = True  # no bench of these prints an end
+            self.table["complete"] = True  # these benches print no line that ends a table
         self._form, self._said = None, {}
         if (
             self.table is not None
@@ -181,7 +181,7 @@ class OpenTable:
         self.table = None
 
     def finish(self) -> None:
-        """Close the last table at the end of the stream: one that was announced behind a whole one never came."""
+        """Close the last table at the end of the stream; keep one announced after a whole one that never came."""
         announced = self.table
         if announced is None and self.open_left is None:
             return
@@ -194,5 +194,5 @@ class OpenTable:
 
 
 def is_wrong(row: Dict[str, Any]) -> bool:
-    """Say whether a row counts wrong values."""
+    """Return whether a row counts wrong values."""
     return any(row[side] and row[side]["wrong"] for side in ("out_of_place", "in_place"))

@@ -1,7 +1,7 @@
-"""One row of a benchmark's table: tags taken out, the data type found, the sides read from the right.
+"""One row of a benchmark's table: tags removed, the data type found, the sides read from the right.
 
-Forms: ``size count type [redop] [root]`` and per side ``time algbw busbw #wrong`` (``error`` before
-2.13). Values may be ``1.8e+07``, ``nan``, ``inf`` or ``N/A``; what is not finite becomes None and is noted.
+Forms: ``size count type [redop] [root]`` and per side ``time algbw busbw #wrong`` (``error`` before 2.13). Values may
+be ``1.8e+07``, ``nan``, ``inf`` or ``N/A``; values that are not finite become None and are noted.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ _LEFT_TAG = re.compile(
 _PIECE_TAG = re.compile(rb"(?<=[\d./A])\[\d{1,6}\](?=\s)")  # MPICH's -prepend-rank, before every piece of a row
 _SEPARATED = re.compile(rb"\s*[\"']?\d+[\"']?\s?([,;])\s?[\"']?\d[^\s,;]*\s?\1\s?[\"']?[a-z]")  # size, count, type
 _ROOT = re.compile(rb"-?\d{1,11}\Z")
-_ROUNDED = re.compile(rb"(?i)\d(?:\.\d{1,6})?e\+?\d{1,2}\Z")  # how a spreadsheet writes a large count
+_ROUNDED = re.compile(rb"(?i)\d(?:\.\d{1,6})?e\+?\d{1,2}\Z")  # a spreadsheet's form of a large count
 ENDS = frozenset((b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"A"))
 SIDES = frozenset(("time", "cputime"))
 
 
 _COUNTED = ("size(", "count(")  # size(B), count(elems)
-_GROUPED = re.compile(rb"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?\Z")  # 1,048,576
+_GROUPED = re.compile(rb"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?\Z")  # such as 1,048,576
 _COMMA = re.compile(rb"-?\d+,\d+(?:e[+-]?\d+)?\Z")  # 69,55: the decimal comma of a locale or a spreadsheet
 _UNIT = re.compile(rb"(\d{1,12}(?:\.\d{1,6})?)([KMGT])(?:i?B)?\Z", re.IGNORECASE)
 _UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
 
 
 def number(text: bytes, average: bool = False) -> Optional[float]:
-    """Read a printed number; None for N/A and any other text. ``nan`` and ``inf`` come back as such.
+    """Read a printed number; None for N/A and any other text. ``nan`` and ``inf`` are returned as such.
 
-    ``1,234`` is a thousand in a row, where nothing is printed with three decimals; an average has six digits, so that
-    its comma is a decimal one.
+    A row has no values with three decimals, so ``1,234`` in it is above a thousand; an average has six digits, so its
+    comma is a decimal one.
     """
     if b"," in text:
         if _COMMA.match(text) and (average or not _GROUPED.match(text)):
@@ -62,13 +62,13 @@ def number(text: bytes, average: bool = False) -> Optional[float]:
         elif _GROUPED.match(text):
             text = text.replace(b",", b"")
     try:
-        return None if b"_" in text else float(text.rstrip(b"*%"))  # rccl-tests marks what exceeds its threshold
+        return None if b"_" in text else float(text.rstrip(b"*%"))  # rccl-tests marks values above its threshold
     except ValueError:
         return None
 
 
 def whole(token: bytes) -> Optional[int]:
-    """Read a size or a count: digits, grouped digits, what a spreadsheet rounded (``2.7E+08``), or ``8K``, ``1GiB``."""
+    """Read a size or a count: digits, grouped digits, a spreadsheet's rounding (``2.7E+08``), or ``8K``, ``1GiB``."""
     if token.isdigit():
         return int(token) if len(token) <= 20 else None
     if _GROUPED.match(token):
@@ -97,7 +97,7 @@ def column_names(raw: bytes) -> List[str]:
 
 
 def strip_tags(raw: bytes) -> bytes:
-    """Take launcher tags out of a row, wherever they are."""
+    """Remove launcher tags from a row, wherever they are."""
     if b"\x1b" in raw:
         raw = ANSI_BYTES.sub(b" ", raw)
     if b'"' in raw:  # a list of lines in JSON or YAML, as Ansible prints one
@@ -105,14 +105,14 @@ def strip_tags(raw: bytes) -> bytes:
     if b"[" in raw[24:]:
         raw = _PIECE_TAG.sub(b" ", raw)
     raw = _LEFT_TAG.sub(b" ", _ANY_TAG.sub(b" ", raw), count=1)
-    for mark in (b";", b","):  # a row of a CSV file: what separates its fields, and no decimal comma
+    for mark in (b";", b","):  # in a row of a CSV file the mark separates fields, and is no decimal comma
         if raw.count(mark) >= 6 and _SEPARATED.match(raw):
             return raw.replace(mark, b" ")
     return raw.replace(b"|", b" ").replace(b"`", b" ") if b"|" in raw or b"`" in raw else raw  # Markdown of a report
 
 
 def type_at(tokens: List[bytes]) -> Optional[int]:
-    """Find the data type: the first known name with a size and a count in front of it."""
+    """Find the data type: the first known name with a size and a count before it."""
     for index in range(2, min(len(tokens), 14)):
         if whole(tokens[index - 1]) is None or whole(tokens[index - 2]) is None:
             continue
@@ -122,7 +122,7 @@ def type_at(tokens: List[bytes]) -> Optional[int]:
 
 
 def is_label(token: bytes, remaining: int, columns: int) -> bool:
-    """Say whether the token right of the type is a redop or a root and no measurement."""
+    """Return whether the token right of the type is a redop or a root, not a measurement."""
     if token.isalpha() and token not in (b"nan", b"inf", b"NaN"):
         return True
     if remaining <= 1 and token.lstrip(b"-").isdigit():
@@ -131,17 +131,17 @@ def is_label(token: bytes, remaining: int, columns: int) -> bool:
 
 
 def is_numeric(token: bytes) -> bool:
-    """Return whether the token is at the place of a measurement."""
+    """Return whether the token is in the place of a measurement."""
     return token == b"N/A" or number(token) is not None
 
 
 def value_count(columns: List[str]) -> int:
-    """Count the columns that hold numbers; a timestamp (-S) holds a date and a time."""
+    """Count the columns with numbers; a timestamp (-S) has a date and a time."""
     return len([word for word in columns if word != "timestamp"])
 
 
 def sides_of(columns: List[str]) -> List[Dict[str, int]]:
-    """Return, per side, which column is where."""
+    """Return the place of each column, per side."""
     sides: List[Dict[str, int]] = []
     for index, word in enumerate(columns):
         if word in SIDES or (word == "algbw" and not sides):
@@ -158,7 +158,7 @@ def side_width(columns: List[str]) -> int:
 
 
 def longest_gap(text: bytes) -> int:
-    """Return the longest run of blanks inside a row: an out-of-place side that is left empty is 32 of them."""
+    """Return the longest run of blanks inside a row: an empty out-of-place side is 32 of them."""
     longest = 0
     for match in re.finditer(rb"\s+", text.strip()):
         longest = max(longest, match.end() - match.start())
@@ -178,15 +178,15 @@ def labels_of(extra: List[bytes], left: Optional[List[str]]) -> Tuple[Optional[s
     return redop, root
 
 
-# Other text in these columns is of another row, in a line that was torn: nccl-tests prints the count by %g, where
-# no whole number has a point without an exponent, and the error by %.0le (common.cu).
+# Other text in these columns is of another row, in a torn line: nccl-tests prints the count by %g, where no whole
+# number has a point without an exponent, and the error by %.0le (common.cu).
 _COUNT, _ERROR = re.compile(rb"^[^.]+$|e", re.IGNORECASE), re.compile(rb"e|nan|inf", re.IGNORECASE)
 
 
 def side_of(
     tokens: List[bytes], fields: Dict[str, int], table: Dict[str, Any], row: Dict[str, Any]
 ) -> Optional[Dict[str, Any]]:
-    """Return one side of a row; None where it is empty."""
+    """Return one side of a row; None if it is empty."""
 
     def measured(word: str, least: float = -math.inf, form: Optional[Pattern[bytes]] = None) -> Optional[float]:
         if word not in fields or fields[word] >= len(tokens):
@@ -202,7 +202,7 @@ def side_of(
     side: Dict[str, Any] = {}
     for word, key in (("time", "time_us"), ("algbw", "algbw_gbps"), ("busbw", "busbw_gbps")):
         side[key] = measured(word)
-    # Before 2.13 the check is the largest error, not a count: how large it may be depends on the ranks (numbers.py).
+    # Before 2.13 the check is the largest error, not a count: the accepted one depends on the ranks (numbers.py).
     count, error = measured("#wrong", 0, _COUNT), measured("error", 0, _ERROR)
     side["wrong"] = math.ceil(count) if count is not None else 0 if error == 0 else None
     if error:
@@ -211,7 +211,7 @@ def side_of(
 
 
 def usual_row(raw: bytes) -> Optional[Dict[str, Any]]:
-    """Read a row as nccl-tests prints nearly all: whole, with plain numbers and nothing wrong; None for any other."""
+    """Read a row in nccl-tests' usual form: whole, with plain numbers and nothing wrong; None for any other."""
     match = _USUAL.fullmatch(raw)
     if match is None:
         return None

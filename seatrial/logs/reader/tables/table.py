@@ -1,8 +1,8 @@
 """The tables of nccl-tests, rccl-tests and of benches that print the same form.
 
-Columns are found by the header line, counted from the right: the left side can have empty fields. Tags
-occur inside rows, and a row can be torn: rank 0 prints its left half before the measurement and the rest after it, with
-other ranks' lines in between. Nothing unreadable ever becomes a zero.
+Columns are found by the header line, counted from the right: the left side can have empty fields. Tags occur inside
+rows, and a row can be torn: rank 0 prints its left half before the measurement and the rest after it, with other ranks'
+lines in between. An unreadable value never becomes a zero.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ from .rows import (
     whole,
 )
 
-MAX_HEADER = 1024  # of a line with a '#'; the widest header of nccl-tests has some 250 characters
+MAX_HEADER = 1024  # bytes of a line with a '#'; the widest header of nccl-tests has some 250 characters
 MAX_RANK_LINES = 65_536
 
 _FIGURE = re.compile(
     rb"-?(?:nan|inf|\d+(?:[.,]\d*)?(?:[eE][+-]?\d+)?)(?![\d.]|[A-FH-Za-z])"
-)  # what a page put behind it
-_SIDE = 4  # numbers; as many more than the header has columns are not a label in front of them
-_MISSES = 200  # lines in a row behind which another bench's table is over
+)  # text that a web page appended
+_SIDE = 4  # numbers; this many more than the header's columns are not a label before them
+_MISSES = 200  # consecutive lines after which another bench's table is over
 
 
 class TableReader(OpenTable):
-    """Collects the tables of one stream; lines arrive in order, NCCL's own lines already taken out."""
+    """Collects the tables of one stream; lines arrive in order, without NCCL's own lines."""
 
     # -- lines that begin with '#' -------------------------------------------------------------------------------------
     def header(self, raw: bytes, line: int) -> bool:  # noqa: PLR0911 -- one return per form
-        """Read a line with a '#'; say whether it was one of the benchmark's."""
+        """Read a line with a '#'; return whether it was one of the benchmark's."""
         raw = ANSI_BYTES.sub(b"", raw[:MAX_HEADER]) if b"\x1b" in raw else raw[:MAX_HEADER]
         if self._bench(raw, line):
             return True
@@ -100,7 +100,7 @@ class TableReader(OpenTable):
         return self.footer(raw, line)
 
     def _bench(self, raw: bytes, line: int) -> bool:
-        """Read another bench's lines around its numbers: its title, its header, or its one result."""
+        """Read another bench's lines around its numbers: its title, its header, or its only result."""
         said = bench_title(raw)
         if said is not None:
             self._start(line)["collective"] = self._title = said.collective
@@ -126,13 +126,13 @@ class TableReader(OpenTable):
         return True
 
     def footer(self, raw: bytes, line: int) -> bool:
-        """Read the lines behind a table."""
+        """Read the lines after a table."""
         bounds = BOUNDS.search(raw)
         if bounds:
             table = self._current(line)
             count = number(bounds.group(1).rstrip(b",;"))
             if table["wrong_line"] and table["out_of_bounds"] is not None and not count:
-                return True  # a later process that found nothing does not undo what an earlier one found
+                return True  # a later process without errors does not cancel an earlier one's
             table["out_of_bounds"] = None if count is None or not math.isfinite(count) else math.ceil(count)
             if table["out_of_bounds"] is None:
                 note_odd(table, "the values out of bounds are %s" % bounds.group(1).decode("ascii", "replace"))
@@ -145,7 +145,7 @@ class TableReader(OpenTable):
             table = self._current(line)
             value = _average_in(average.group(1))
             self._copies.average(again=table["avg_busbw"] is not None)
-            if table["avg_busbw"] is not None:  # another process printed the same table: the first one's stays
+            if table["avg_busbw"] is not None:  # another process printed the same table: the first one is kept
                 return True
             table["avg_busbw"] = value if value is not None and math.isfinite(value) else None
             if (value is None and average.group(1) != b"N/A") or not math.isfinite(value or 0):
@@ -156,7 +156,7 @@ class TableReader(OpenTable):
             return True
         concluded = CONCLUDED.search(raw)
         if concluded:
-            if self.table is not None and concluded.group(1):  # the program's own word, also where its head was cut
+            if self.table is not None and concluded.group(1):  # the program's own name, also with a truncated head
                 self.table["collective"] = collective_of(concluded.group(1)) or self.table["collective"]
             if self.table is not None and self.table["avg_busbw"] is not None:
                 self.table["complete"] = True
@@ -165,9 +165,9 @@ class TableReader(OpenTable):
         return False
 
     def command(self, raw: bytes) -> None:
-        """Note which test a command line starts, for tables that do not say."""
+        """Record which test a command line starts, for tables that do not name it."""
         names = set(PERF.findall(raw))
-        if len(names) != 1:  # a script that names several
+        if len(names) != 1:  # a command line that names several tests
             return
         named = names.pop().decode("ascii")
         if self.table is None or self.table["rows"] or self.table["complete"]:
@@ -206,7 +206,7 @@ class TableReader(OpenTable):
 
     # -- rows ----------------------------------------------------------------------------------------------------------
     def row(self, raw: bytes, line: int) -> bool:  # noqa: PLR0911 -- one return per form
-        """Read a line that holds a data type's name; say whether it was a row, or the left half of one."""
+        """Read a line with a data type's name; return whether it was a row, or the left half of one."""
         if self.full or self._usual(raw) or (raw in self._known and self._repeat(raw)):
             return True
         text = strip_tags(raw)
@@ -228,7 +228,7 @@ class TableReader(OpenTable):
             return True
         if self.table is None and not (len(right) in (4, 8) and all(is_numeric(item) for item in right)):
             return False
-        if len(right) == 2 * len(columns) and all(map(is_numeric, right)):  # of a header that lost its second half
+        if len(right) == 2 * len(columns) and all(map(is_numeric, right)):  # the header may lack its second half
             columns = columns * 2
         if len(right) >= len(columns) + _SIDE and all(map(is_numeric, right)):
             self._current(line)["unreadable"] += 1
@@ -242,7 +242,7 @@ class TableReader(OpenTable):
         if len(right) not in (len(columns), value_count(columns)) and not in_place_only:
             if len(right) < len(columns):
                 self._abandon()
-                self.open_left, self._waited = (line, text), 0  # the rest may follow
+                self.open_left, self._waited = (line, text), 0  # the right half may follow
                 return True
         odd = len(self._current(line)["odd"])
         row = self._append(line, size, count, kind, extra, right, columns, in_place_only)
@@ -252,7 +252,7 @@ class TableReader(OpenTable):
         return True
 
     def _usual(self, raw: bytes) -> bool:
-        """Append a row with the form and header of nearly all; return whether it was one."""
+        """Append a row with the usual form and header; return whether it was one."""
         table = self.table
         if table is None or table["columns"] != DEFAULT or table.get("left") != USUAL_LEFT or table["swapped"]:
             return False
@@ -267,7 +267,7 @@ class TableReader(OpenTable):
         return True
 
     def _form_row(self, form: Form, raw: bytes, table: Dict[str, Any]) -> bool:
-        """Read a row of another bench; its table ends where many lines in a row are not rows."""
+        """Read a row of another bench; its table ends after many consecutive lines that are not rows."""
         row = row_of(form, raw)
         if row is None:
             self._missed += 1
@@ -289,7 +289,7 @@ class TableReader(OpenTable):
         return True
 
     def _typeless_row(self, tokens: List[bytes], text: bytes, line: int, raw: bytes) -> bool:
-        """Read a row by its header alone: as many numbers as that has columns, or those of the right side."""
+        """Read a row by its header alone: as many numbers as the header has columns, or those of the right side."""
         table, columns = self._current(line), self._right_columns()
         if self._form is not None:
             return self._form_row(self._form, raw, table)
@@ -318,19 +318,19 @@ class TableReader(OpenTable):
         return True
 
     def squeezed(self, raw: bytes) -> bool:
-        """Say whether the line may be a row of the open table with blanks that a copy has squeezed."""
+        """Return whether the line may be a row of the open table with blanks that a copy has squeezed."""
         if self._form is not None and self._form.piped and b"|" in raw:
             return self.is_open()
         return self.is_open() and raw.rstrip(b' \t\r|,;"`')[-1:] in ENDS
 
     def piped(self) -> bool:
-        """Say whether the open table's rows may end in a bar: any line may be one then."""
+        """Return whether the open table's rows may end in a bar: then any line may be one."""
         return self._form is not None and self.is_open()
 
     def fragment(self, raw: bytes) -> bool:
         """Read numbers that may be the rest of a torn row.
 
-        As many as are missing, at the end of a line without other numbers.
+        They are as many as are missing, at the end of a line without other numbers.
         """
         if self.open_left is None:
             return False
@@ -347,7 +347,7 @@ class TableReader(OpenTable):
         have = len(fields) - (type_at(fields) or 0) - 1
         if self.table is not None and self.table["columns"]:
             have -= len([word for word in self.table.get("left") or () if word in ("redop", "root")])
-        else:  # four values a side, behind an operation, a root, both or none
+        else:  # four values a side, after an operation, a root, both or none
             have -= have % 4
         need = value_count(columns) - max(0, have)
         rest = tokens[-need:] if 0 < need <= len(tokens) else tokens
@@ -366,12 +366,12 @@ class TableReader(OpenTable):
         return False
 
     def torn_left(self, text: bytes, line: int) -> None:
-        """Take the left half of a row that another process's line was glued to."""
+        """Take the left half of a row with another process's line appended to it."""
         if TYPE.search(text):
             self.row(text, line)
 
 
 def _average_in(text: bytes) -> Optional[float]:
-    """Return the number with which a text begins, without a unit or what a page put behind it."""
+    """Return the number at the start of a text, without a unit or text that a web page appended."""
     figure = _FIGURE.match(text)
     return number(figure.group(), average=True) if figure else None
