@@ -43,7 +43,7 @@ class _Place:
     def reports(self) -> int:
         """Return how many of torch's reports were found."""
         collected = [part.evidence for part in self.parts.values()]
-        return sum(len(e.timeouts) + len(e.lagging) + len(e.broken) + len(e.blocked) for e in collected)
+        return sum(len(each.timeouts + each.lagging + each.said("blocked")) + len(each.broken) for each in collected)
 
 
 def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
