@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from seatrial.logs.hang import counts, decide, dump_times, model, prepare, watchdog
+from seatrial.logs.hang import counts, dump_times, model, prepare, reports, watchdog
 from seatrial.logs.hang.split_jobs import SECOND_LOOK
 
 SAMPLE = model.Sample(file="a.txt", size=4, counts={("0x1", "AllReduce"): {0: 3, 1: 3}})
@@ -98,10 +98,10 @@ def test_a_snapshot_shows_ranks_at_one_place_only_within_their_group(one, same):
     """Each group counts its own operations: the same number in another one is another place."""
     behind = model.Report("absent", ("f", 1, ""), (1, 2), "ALLREDUCE", 7)
     item = replace(behind, state="called", ranks=(0,), **one)
-    made = decide.in_desync_report(model.Decision(), model.Evidence(reports=[behind, item]))
+    made = reports.in_desync_report(model.Decision(), model.Evidence(reports=[behind, item]))
     assert (made.ahead, made.suspects, made.late) == (({0}, {1, 2}, set()) if same else (set(), set(), {1, 2}))
     nowhere = [replace(each, sequence=-1) for each in (behind, item)]
-    assert decide.in_desync_report(model.Decision(), model.Evidence(reports=nowhere)).late == {1, 2}
+    assert reports.in_desync_report(model.Decision(), model.Evidence(reports=nowhere)).late == {1, 2}
 
 
 @pytest.mark.parametrize(("size", "host", "placed"), [(4, "a", True), (8, "a", True), (3, "a", False), (4, "", False)])

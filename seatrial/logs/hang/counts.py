@@ -8,17 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from . import subcommunicators
-from .departed import departed
 from .model import At, Decision
 from .ras_text import MAX_RANKS
 from .split_jobs import SECOND_LOOK
 
 if TYPE_CHECKING:
-    from .model import Evidence, Sample
+    from .model import Evidence, Process, Sample
 
-__all__ = ["ONE_SAMPLE", "advanced", "counted_equal", "from_counts", "looks", "of_the_dumps", "still"]
 _Key = tuple[str, str]  # communicator and operation
 
+_GONE = frozenset(("NOCOMM", "FINALIZE"))
+"""It answers and does not know the communicator, or has called ncclCommFinalize or ncclCommDestroy."""
+_THERE = frozenset(("RUNNING", "INIT"))
 ONE_SAMPLE = "RAS: nothing wrong in its one answer"
 
 
@@ -95,7 +96,7 @@ def from_counts(made: Decision, evidence: Evidence) -> Decision | None:  # noqa:
         return Decision(kind="alive", because=because) + (_pace(evidence) or Decision())
     found = (
         _called_otherwise(evidence, frozen)
-        or departed(evidence, frozen=frozen)
+        or _departed(evidence, frozen=frozen)
         or _from_world(evidence, frozen)
         or _from_parts(evidence, frozen)
         or subcommunicators.from_smaller(evidence, frozen=frozen)
@@ -155,6 +156,71 @@ def _from_world(evidence: Evidence, frozen: bool) -> Decision | None:
             because=((last.file, 0, text),),
         )
     return None
+
+
+def _departed(evidence: Evidence, *, frozen: bool) -> Decision | None:
+    """Name the ranks that left the job's communicator, or never created it; ``frozen``: samples show that it lasts.
+
+    Where a rank aborts, its watchdog has given up: that one waited, and the rank that left is not reported.
+    """
+    last = evidence.samples[-1] if evidence.samples else None
+    states = last.states.get(last.world or "", {}) if last else {}
+    gone = {rank for rank, state in states.items() if state in _GONE} - evidence.waiting
+    there = {rank for rank, state in states.items() if state in _THERE}
+    if last is None or not gone or not there or "ABORT" in states.values():
+        return None
+    proven, minority = frozen or bool(evidence.timeouts), len(gone) <= len(there)
+    shown = ", ".join(f"{rank} ({states[rank]})" for rank in sorted(gone)[:8])
+    text = f"RAS: ranks {shown} left communicator {last.world} or never created it; {len(there)} are in it"
+    return Decision(
+        kind="late" if proven else "undecided",
+        proven=proven,
+        late=gone if minority else set(),
+        suspects=set() if minority else gone,
+        ahead=set() if minority else there,
+        waiting=there,
+        at=At(f"communicator {last.world}"),
+        departed=True,
+        because=((last.file, 0, text),),
+    )
+
+
+def unresponsive(made: Decision, evidence: Evidence) -> Decision:
+    """A process that does not answer in the last sample is dead; an earlier INCOMPLETE that answers later is not."""
+    last = evidence.samples[-1] if evidence.samples else None
+    gone = [process for process in last.processes if process.dead or process.silent] if last else []
+    if last is None or not gone:
+        return made
+    if evidence.ranks and last.size and last.size != len(evidence.world):
+        text = (
+            f"NCCL RAS reports a communicator of {last.size} ranks, the dumps of a job of {len(evidence.world)}: its"
+            " ranks are not theirs"
+        )
+        made += Decision(contradictions=(text,))
+        if made.kind:
+            return made
+        gone = [replace(process, rank=None) for process in gone]
+    dead = {process.rank for process in gone if process.rank is not None}
+    ranked = {(process.host, process.pid) for process in gone if process.rank is not None}
+    each = {(p.host, p.pid): p for p in gone}
+    nameless = tuple(p for key, p in each.items() if key not in ranked and (p.pid is not None or len(each) == 1))
+    reasons = [
+        (last.file, 0, _gone_in_words(process)) for process in {(p.pid, p.host, p.rank): p for p in gone}.values()
+    ]
+    found = Decision(dead=dead, nameless=nameless, because=tuple(reasons[:4]))
+    if not made.kind or made.late <= dead:
+        listed = {process.rank for process in last.processes if process.rank is not None}
+        everyone = listed if last.comms else set(range(min(last.size, MAX_RANKS)))  # JSON lists them
+        waiting = everyone - dead if last.size and dead and not made.waiting else set()
+        found += Decision(kind="dead", proven=True, waiting=waiting)
+    return made + found
+
+
+def _gone_in_words(process: Process) -> str:
+    state = "is dead" if process.dead else "does not answer"
+    name = f"rank {process.rank}" if process.rank is not None else "a process"
+    what = f"process {process.pid}, GPU {process.gpu} of {process.host}" if process.pid else "RAS does not know which"
+    return f"RAS: {name} ({what}) {state}"
 
 
 def _everyone(sample: Sample) -> set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -347,3 +347,7 @@ class Decision:
         shown |= {name: getattr(self, name) | getattr(part, name) for name in ("waiting", "unknown")}
         shown |= {name: (*getattr(self, name), *getattr(part, name)) for name in ("because", "contradictions")}
         return Decision(**shown)
+
+    def suspecting(self, ahead: Ranks) -> Decision:
+        """Return the decision with suspects in place of late ranks; ``ahead``: the fewer, which may be wrong."""
+        return replace(self, late=frozenset(), suspects=self.late, ahead=ahead)
