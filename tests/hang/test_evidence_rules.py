@@ -57,7 +57,7 @@ TIMED_OUT = "[rank{0}]:[E1 ProcessGroupNCCL.cpp:632] [Rank {0}] Watchdog caught 
 
 def read(*lines):
     evidence = model.Evidence()
-    watchdog.read(evidence, "job.log", lines)
+    watchdog.read(evidence, "job.log", enumerate(lines, 1))
     return evidence
 
 

@@ -217,7 +217,7 @@ def test_a_report_numbers_ranks_within_its_group():
     """Rank 2 of eight reports for the group of 0, 2, 4 and 6, as [Rank 1]: its [3] is rank 6; rank 0 says it is there."""
     lines = (DATA / "nccl-2.28.9" / "groups-killed" / "rank2.log").read_text().splitlines()
     evidence = Evidence()
-    watchdog.read(evidence, "rank2.log", lines)
+    watchdog.read(evidence, "rank2.log", enumerate(lines, 1))
 
     def missing():
         (report,) = [each for each in watchdog.in_world(evidence) if each.state == "absent"]

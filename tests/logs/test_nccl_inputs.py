@@ -108,7 +108,7 @@ STUCK = "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making pr
 def test_a_watchdog_is_that_of_the_process_and_not_of_its_place_in_a_group(line, ranks):
     """What the launcher says of the line comes before what the default group does."""
     evidence = Evidence()
-    watchdog.read(evidence, "job.log", [line])
+    watchdog.read(evidence, "job.log", [(3, line)])
     assert [(each.ranks, each.seconds) for each in evidence.reports] == [(ranks, 480)]
 
 

@@ -199,7 +199,7 @@ def _take_text(evidence: Evidence, path: str, shown: str, form: str | None, size
             ras.read_json(evidence, shown, text)
         elif form == "text":
             ras_text.read_text(evidence, shown, text)
-            watchdog.read(evidence, shown, text.splitlines())
+            watchdog.read(evidence, shown, enumerate(text.splitlines(), 1))
         elif strange := inspector.read(evidence, text.splitlines()):
             evidence.notes.append(f"{shown}: {strange} lines are not Inspector records (cut, or of another kind)")
     except ValueError:
@@ -236,4 +236,4 @@ def _read_log(evidence: Evidence, shown: str, whole: mmap.mmap, first: int) -> N
     for at in range(0, begin, 1 << 20):
         before += whole[at : min(begin, at + (1 << 20))].count(b"\n")
     text = whole[begin : begin + MAX_TEXT].decode("utf-8", "replace")
-    watchdog.read_numbered(evidence, shown, enumerate(text.splitlines(), before + 1))
+    watchdog.read(evidence, shown, enumerate(text.splitlines(), before + 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import subcommunicators
 from .model import At, Decision
@@ -15,23 +15,21 @@ from .split_jobs import SECOND_LOOK
 if TYPE_CHECKING:
     from .model import Evidence, Process, Sample
 
-_Key = tuple[str, str]  # communicator and operation
-
+_Counts = tuple[dict[int, int], list[tuple[int, int]]]
+"""Rank to count, and (number of ranks, count) of ranks that are not named."""
 _GONE = frozenset(("NOCOMM", "FINALIZE"))
 """It answers and does not know the communicator, or has called ncclCommFinalize or ncclCommDestroy."""
 _THERE = frozenset(("RUNNING", "INIT"))
 ONE_SAMPLE = "RAS: nothing wrong in its one answer"
 
 
-def _series(evidence: Evidence) -> tuple[dict[_Key, list[dict[int, int]]], dict[_Key, list[list[tuple[int, int]]]]]:
-    """Return the counts over all samples: of the ranks that are named, and of groups of others."""
-    series: dict[_Key, list[dict[int, int]]] = defaultdict(list)
-    wholes: dict[_Key, list[list[tuple[int, int]]]] = defaultdict(list)
+def _series(evidence: Evidence) -> dict[tuple[str, str], list[_Counts]]:
+    """Return (communicator, operation) to the counts of all samples."""
+    series: dict[tuple[str, str], list[_Counts]] = defaultdict(list)
     for sample in evidence.samples:
         for key in dict.fromkeys((*sample.counts, *sample.unnamed)):  # in the order of the answer
-            series[key].append(sample.counts.get(key, {}))
-            wholes[key].append(sample.unnamed.get(key, []))
-    return series, wholes
+            series[key].append((sample.counts.get(key, {}), sample.unnamed.get(key, [])))
+    return series
 
 
 def looks(samples: list[Sample]) -> list[Sample]:
@@ -64,9 +62,7 @@ def of_the_dumps(evidence: Evidence) -> bool:
 
 def advanced(evidence: Evidence) -> bool:
     """Return whether some count of RAS differs between its samples."""
-    named, unnamed = _series(evidence)
-    series: list[list[Any]] = [*named.values(), *unnamed.values()]
-    return any(one != next_ for each in series for one, next_ in itertools.pairwise(each))
+    return any(one != other for each in _series(evidence).values() for one, other in itertools.pairwise(each))
 
 
 def counted_equal(evidence: Evidence) -> bool:
@@ -79,15 +75,14 @@ def counted_equal(evidence: Evidence) -> bool:
 
 def still(evidence: Evidence) -> bool:
     """Return whether several samples of RAS show the same counts."""
-    series, _ = _series(evidence)
-    samples = len(evidence.samples)
+    series, samples = _series(evidence), len(evidence.samples)
     states = [sample.states for sample in evidence.samples]
     same = all(one == other for one, other in itertools.pairwise(states)) and not advanced(evidence)
     return samples > 1 and bool(series or states[0]) and same and all(len(v) == samples for v in series.values())
 
 
 def from_counts(made: Decision, evidence: Evidence) -> Decision | None:  # noqa: ARG001 -- as every rule
-    """RAS counts launched operations: one sample shows a difference, only several show that it lasts."""
+    """Compare the counts of launched operations: one sample shows a difference, only several show that it lasts."""
     if not evidence.samples or not of_the_dumps(evidence):
         return None
     last, frozen = evidence.samples[-1], still(evidence)
@@ -112,11 +107,11 @@ def from_counts(made: Decision, evidence: Evidence) -> Decision | None:  # noqa:
 
 def _from_world(evidence: Evidence, frozen: bool) -> Decision | None:
     """Name the ranks that are behind in the job's communicator."""
-    series, wholes = _series(evidence)
+    series = _series(evidence)
     worlds = [sample.world for sample in evidence.samples]
     last, proven = evidence.samples[-1], frozen or bool(evidence.timeouts)
     for (comm, operation), values in sorted(series.items(), key=lambda item: worlds.count(item[0][0]), reverse=True):
-        counts, unnamed_counts = values[-1], wholes[comm, operation][-1]
+        counts, unnamed_counts = values[-1]
         levels = set(counts.values()) | {count for _, count in unnamed_counts}
         if len(levels) < 2 or comm not in worlds:
             continue
@@ -186,7 +181,7 @@ def _departed(evidence: Evidence, *, frozen: bool) -> Decision | None:
 
 
 def unresponsive(made: Decision, evidence: Evidence) -> Decision:
-    """A process that does not answer in the last sample is dead; an earlier INCOMPLETE that answers later is not."""
+    """Call processes dead that do not answer in the last sample; an earlier INCOMPLETE that answers later is not."""
     last = evidence.samples[-1] if evidence.samples else None
     gone = [process for process in last.processes if process.dead or process.silent] if last else []
     if last is None or not gone:

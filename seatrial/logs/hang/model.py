@@ -164,7 +164,9 @@ class Report:
     enqueued: int | None = None
     completed: int | None = None
     reporter: tuple[int, int] = (-1, -1)
-    """The world rank that printed a desync report, and its rank in the group."""
+    """The world rank that printed a time-out or a desync report, and its rank in the group."""
+    sizes: str = ""
+    """How many elements the operation takes and gives, if the log shows it."""
     seconds: int = 0
     """How long a watchdog was blocked."""
 

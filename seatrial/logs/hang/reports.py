@@ -7,8 +7,8 @@ its own watchdog reports it.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .counts import counted_equal
@@ -17,11 +17,9 @@ from .model import At, Decision
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .model import Evidence, Group, Report
+    from .model import Evidence, Group, Ranks, Report
 
 _PAIRED = frozenset(("SEND", "RECV", "COALESCED"))  # numbered by pair, or several in one
-_SIZES = re.compile(r"NumelIn=(\d{1,15}), NumelOut=(\d{1,15})")
-_RANK = re.compile(r"Rank (\d{1,7})\]\s+Watchdog")
 # Whose sizes are the same on every rank; of the others a root, or uneven splits, has its own (torch.distributed).
 _EVEN = frozenset(
     ("ALLREDUCE", "BROADCAST", "REDUCE", "ALLGATHER", "_ALLGATHER_BASE", "REDUCE_SCATTER", "_REDUCE_SCATTER_BASE")
@@ -80,7 +78,7 @@ def timed_out_in_another(made: Decision, evidence: Evidence) -> Decision | None:
 
 
 def in_desync_report(made: Decision, evidence: Evidence) -> Decision | None:
-    """The ranks furthest behind in the desync report; its numbers count from 1, SeqNum from 0 before torch 2.4."""
+    """Name the ranks furthest behind in a desync report, which counts from 1; SeqNum is from 0 before torch 2.4."""
     reports = [item for item in evidence.lagging if item.ranks] or evidence.lagging
     if not reports:
         return None
@@ -96,14 +94,11 @@ def in_desync_report(made: Decision, evidence: Evidence) -> Decision | None:
     otherwise = _called_in_snapshot(evidence, first) if joined and ranks else None
     if not ranks or otherwise:
         return found + (otherwise or Decision())
-    same = [item for item in reports if (item.group, item.number) == (first.group, first.number)]
+    same = [item for item in reports if item.place[:2] == first.place[:2]]
     called = evidence.said("called")
     kind = "late"
     if joined and all(_progress(item) == behind for item in same):  # no rank is ahead of them
-        further = any(
-            (item.group, item.number) == (first.group, first.number) and item.sequence > first.sequence
-            for item in called
-        )
+        further = any(item.place[:2] == first.place[:2] and item.sequence > first.sequence for item in called)
         if first.group not in ("", "default_pg") or len(ranks) < 2 or further:
             return found + Decision(waiting=ranks)
         kind, found = "inside", found + Decision(waiting=ranks)
@@ -139,18 +134,20 @@ def _called_in_snapshot(evidence: Evidence, stuck: Report) -> Decision | None:
             calls[item.operation] |= set(item.ranks)
     if len(calls) < 2 or not all(calls.values()) or _PAIRED & set(calls):
         return None
+    found = _mismatch(stuck, calls)
+    return replace(found, at=found.at._replace(sequence=evidence.timeouts[0].sequence)) if evidence.timeouts else found
+
+
+def _mismatch(there: Report, calls: Mapping[str, Ranks]) -> Decision:
+    """Return that ranks called different operations in one place: the fewer of them are late."""
     common = max(calls, key=lambda name: (len(calls[name]), name))
     differing = set().union(*(ranks for name, ranks in calls.items() if name != common)) - calls[common]
     late = differing if len(differing) < len(calls[common]) else set()
-    sequence = evidence.timeouts[0].sequence if evidence.timeouts else stuck.sequence
-    return Decision(
-        kind="mismatch",
-        proven=True,
-        late=late,
-        waiting=set().union(*calls.values()) - late,
-        at=At(stuck.group or None, common, sequence),
-        called=_in_words(stuck.sequence, {name: len(ranks) for name, ranks in calls.items()}),
-    )
+    waiting = set().union(*calls.values()) - late
+    shown = [f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''} called {name}" for name, ranks in sorted(calls.items())]
+    called = f"as number {there.sequence}: {', '.join(shown)}"
+    at = At(there.group or None, common.partition(" ")[0], there.sequence)
+    return Decision("mismatch", proven=True, late=late, waiting=waiting, at=at, called=called)
 
 
 def called_otherwise(made: Decision, evidence: Evidence) -> Decision | None:  # noqa: ARG001 -- as every rule
@@ -162,43 +159,24 @@ def called_otherwise(made: Decision, evidence: Evidence) -> Decision | None:  # 
     same: dict[tuple[str, str, int], dict[str, dict[int, Report]]] = defaultdict(lambda: defaultdict(dict))
     for event in evidence.timeouts:
         if event.operation not in _PAIRED:
-            same[event.place][_call(event)].setdefault(event.rank, event)
-    for (group, number, sequence), calls in sorted(same.items(), key=lambda item: item[0][2]):
+            sizes = f" ({event.sizes})" if event.sizes and event.operation in _EVEN else ""
+            same[event.place][event.operation + sizes].setdefault(event.rank, event)
+    for (group, number, _), calls in sorted(same.items(), key=lambda item: item[0][2]):
         spoke = [rank for ranks in calls.values() for rank in ranks]
         if len(calls) < 2 or len(spoke) != len(set(spoke)) or not (number or group or _one_group(evidence)):
             continue
         if group not in ("", "default_pg") and not number:
             continue  # groups of one name are many
-        common = max(calls, key=lambda name: (len(calls[name]), name))
-        differing = {rank for name, ranks in calls.items() if name != common for rank in ranks}
-        late = differing if len(differing) < len(calls[common]) else set()
-        return Decision(
-            kind="mismatch",
-            proven=True,
-            late=late,
-            waiting=set(spoke) - late if late else set(),  # of two sides, none is not at fault
-            at=At(group or None, common.partition(" ")[0], sequence),
-            called=_in_words(sequence, {name: len(ranks) for name, ranks in calls.items()}),
-            because=tuple([e.where for ranks in calls.values() for e in list(ranks.values())[:1]][:4]),
-        )
+        first = [next(iter(ranks.values())) for ranks in calls.values()]
+        found = _mismatch(first[0], {name: ranks.keys() for name, ranks in calls.items()})
+        waiting = found.waiting if found.late else set()  # of two sides, none is not at fault
+        return replace(found, waiting=waiting, because=tuple(event.where for event in first[:4]))
     return None
-
-
-def _in_words(sequence: int, calls: Mapping[str, int]) -> str:
-    """Return how many ranks called what under one number."""
-    called = [f"{count} rank{'s' if count > 1 else ''} called {name}" for name, count in sorted(calls.items())]
-    return f"as number {sequence}: {', '.join(called)}"
-
-
-def _call(event: Report) -> str:
-    sizes = _SIZES.search(event.where[2]) if event.operation in _EVEN else None
-    return event.operation + (f" ({sizes[0]})" if sizes else "")
 
 
 def _one_group(evidence: Evidence) -> bool:
     """Return whether nothing shows several groups: one number, and ranks as in the world."""
-    ranks = [(event, _RANK.search(event.where[2])) for event in evidence.timeouts]
-    own = all(match is not None and int(match[1]) == event.rank and not event.group for event, match in ranks)
+    own = all(event.reporter == (event.rank, event.rank) and not event.group for event in evidence.timeouts)
     return own and len({event.sequence for event in evidence.timeouts}) == 1
 
 
@@ -218,24 +196,18 @@ def queued_less(made: Decision, evidence: Evidence) -> Decision | None:  # noqa:
     elsewhere = len(ended) < len(evidence.timeouts)
     if not behind or (silent and elsewhere):  # some may wait for a silent rank in another group
         return None
-    found = Decision(
-        kind="late",
-        proven=True,
-        late=behind,
-        waiting=ahead,
-        at=At("default_pg", event.operation, event.sequence),
-        because=(event.where, *[item.where for rank, item in sorted(queued.items()) if rank in behind][:3]),
-    )
+    at, shown = At("default_pg", event.operation, event.sequence), [queued[rank].where for rank in sorted(behind)[:3]]
+    found = Decision("late", proven=True, late=behind, waiting=ahead, at=at, because=(event.where, *shown))
     return _weighed(found, ahead)
 
 
 def timed_out(made: Decision, evidence: Evidence) -> Decision | None:  # noqa: ARG001 -- as every rule
-    """A time-out proves a hang; who is late it says only where another rank queued less, or RAS says that none is."""
+    """Prove a hang by a time-out; a rank is late only if it queued less, and none is if RAS counts equally many."""
     timeouts = evidence.timeouts
     if not timeouts:
         return None
     first = min(timeouts, key=lambda item: item.sequence)
-    same = [each for each in timeouts if (each.group, each.number) == (first.group, first.number)]
+    same = [each for each in timeouts if each.place[:2] == first.place[:2]]
     if not first.number and first.group not in ("", "default_pg"):
         same = [first]  # groups of one name are many
     needed = Counter(event.sequence for event in same).most_common(1)[0][0]
@@ -251,7 +223,7 @@ def timed_out(made: Decision, evidence: Evidence) -> Decision | None:  # noqa: A
 
 
 def blocked(made: Decision, evidence: Evidence) -> Decision | None:  # noqa: ARG001 -- as every rule
-    """If no operation timed out, a blocked watchdog is the only evidence of its rank."""
+    """Name the ranks with a blocked watchdog if no operation timed out: nothing else is known of them."""
     reports = evidence.said("blocked")
     if not reports or evidence.timeouts:
         return None

@@ -21,6 +21,11 @@ _CALLS = 8
 SECOND_LOOK = 2.0
 """Seconds between two dumps of a rank that are two looks, and not one file twice."""
 
+_JOINED = (
+    "the dumps named {} are taken for one job's: their ranks complete one another, and a dump names neither host nor"
+    " job. If they are of two, give each its own folder"
+)
+
 
 @dataclass(slots=True)
 class Job:
@@ -102,25 +107,14 @@ def add(jobs: list[Job], part: Job, *, surely: bool = False) -> None:
     for job in jobs:
         if same_job(job, part, surely=surely):
             if job.folders & part.folders and not job.stems & part.stems:
-                _note_joined(job, part)
+                stems = " and ".join(f"{stem}N" for stem in sorted(job.stems | part.stems)[:4])
+                job.evidence.contradictions = [_JOINED.format(stems)]
             absorb(job, part)
             return
         if _again(job, part):
             _look_again(job, part)
             return
     jobs.append(part)
-
-
-def _note_joined(job: Job, part: Job) -> None:
-    """Note that only the unique ranks show that the dumps of one folder are one job's."""
-    begin = "the dumps named "
-    stems = " and ".join(f"{stem}N" for stem in sorted(job.stems | part.stems)[:4])
-    kept = [text for text in job.evidence.contradictions if not text.startswith(begin)]
-    text = (
-        f"{begin}{stems} are taken for one job's: their ranks complete one another, and a dump names neither host nor"
-        " job. If they are of two, give each its own folder"
-    )
-    job.evidence.contradictions = [*kept, text]
 
 
 def _again(job: Job, part: Job) -> bool:

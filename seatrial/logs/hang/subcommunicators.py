@@ -118,15 +118,9 @@ def from_smaller(evidence: Evidence, *, frozen: bool) -> Decision | None:
     ahead = set().union(*(trouble.ahead for trouble in troubles))
     late = {identity: p for trouble in troubles for identity, p in trouble.behind.items() if identity not in ahead}
     comms = {trouble.comm for trouble in troubles}
-    sure = {
-        identity: process
-        for identity, process in late.items()
-        if len(comms) == 1 or not _may_be_ahead(identity, troubles)
-    }
+    sure = {key: process for key, process in late.items() if len(comms) == 1 or not _may_be_ahead(key, troubles)}
     hidden = last.number > len(comms)
-    unclear = bool(late) and (
-        not sure or (len(sure) > 1 and hidden)
-    )  # several may wait together where counts are equal
+    unclear = bool(late) and (not sure or (len(sure) > 1 and hidden))  # several may wait together, with equal counts
     late = sure or late
     first = next((trouble for trouble in troubles if trouble.behind.keys() & late.keys()), troubles[0])
     unnamed = first.unnamed_behind if not late and len(troubles) == 1 else 0

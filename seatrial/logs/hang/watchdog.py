@@ -36,7 +36,7 @@ MAX_BLOCK = 4 << 20
 _TIMEOUT = re.compile(
     r"\[(?:PG[^\]]{0,80}?\(([^)]{1,60})\)\s)?[^\]]{0,60}Rank (\d{1,7})\]\s+"
     r"Watchdog caught collective operation timeout: "
-    r"WorkNCCL\(SeqNum=(\d{1,15}), OpType=(\w+)"
+    r"WorkNCCL\(SeqNum=(\d{1,15}), OpType=(\w+)(?:, (NumelIn=\d{1,15}, NumelOut=\d{1,15}))?"
 )
 _STATUS = re.compile(
     r"PG GUID ([^(]{0,40})\(([^)]{1,60})\) Rank (\d{1,7})\].{0,80}work sequence id: (\d{1,15}).{0,40}"
@@ -101,18 +101,13 @@ def watched(evidence: Evidence, file: str, chunks: Iterable[bytes], *, answers: 
                     )
         before += rest.count(b"\n", 0, end)
         rest = rest[end:]
-    read_numbered(evidence, file, matched_lines)
+    read(evidence, file, matched_lines)
     if ras_text:
         ras_in_logs.read(evidence, file, ras_text[: ras_in_logs.MAX_SPAN].decode("utf-8", "replace"))
 
 
-def read(evidence: Evidence, file: str, lines: Iterable[str]) -> None:
-    """Add the reports of a log."""
-    read_numbered(evidence, file, enumerate(lines, 1))
-
-
-def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]]) -> None:
-    """Add the reports of some lines, each with its number."""
+def read(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]]) -> None:
+    """Add the reports of a log's lines, each with its number."""
     log = _Log(file)
     for number, whole in lines:
         for line in _reports(whole):
@@ -142,7 +137,8 @@ class _Log:
         again = world is None and _OF_GROUP.search(line)
         if "Watchdog caught" in line and not again and (match := _TIMEOUT.search(line)):
             rank = int(match[2]) if world is None else world
-            key = self._add(Report("timed out", where, (rank,), match[4], int(match[3]), match[1] or ""))
+            event = Report("timed out", where, (rank,), match[4], int(match[3]), match[1] or "", sizes=match[5] or "")
+            key = self._add(replace(event, reporter=(rank, int(match[2]))))
             self.uncounted.setdefault((rank, int(match[3])), []).append(key)
         elif "ast enqueued " in line:
             self._counters(where, line, world)
@@ -192,11 +188,10 @@ class _Log:
 
     def _status(self, match: re.Match[str], rank: int) -> None:
         """Add group and counters to the time-out that a line is about."""
-        for key in self.uncounted.get((rank, int(match[4])), [])[:1]:
+        if keys := self.uncounted.get((rank, int(match[4]))):
             number = match[1].strip()
             group = match[2] or ("default_pg" if number == "0" else "")
-            self._amend(key, group=group, number=number, enqueued=int(match[5]), completed=int(match[6]))
-            del self.uncounted[rank, int(match[4])][0]
+            self._amend(keys.pop(0), group=group, number=number, enqueued=int(match[5]), completed=int(match[6]))
 
     def _amend(self, key: Hashable, **shown: Any) -> None:
         if key in self.reports:
