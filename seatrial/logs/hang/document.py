@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..diagnosis.faults import found_fault
@@ -73,7 +74,7 @@ def _conclude(
         return _by_logs(evidence, jobs, logged, read_tail)
     if len(jobs) > 1:
         silent = [job for job in jobs if _is_silent(job, _speaking(evidence))]
-        evidence.files += [name for job in silent for name in job["files"]]
+        evidence = replace(evidence, files=[*evidence.files, *(name for job in silent for name in job["files"])])
         jobs = [job for job in jobs if job not in silent]
     foreign: list[Document] = []
     if len(jobs) > 1 or (jobs and _larger(jobs[0], evidence)):  # the job of the evidence is unknown
