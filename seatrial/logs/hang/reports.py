@@ -212,7 +212,7 @@ def timed_out(made: Decision, evidence: Evidence) -> Decision | None:  # noqa: A
         same = [first]  # groups of one name are many
     needed = Counter(event.sequence for event in same).most_common(1)[0][0]
     behind = {event.rank for event in same if event.enqueued is not None and event.enqueued < needed}
-    behind -= {event.rank for event in timeouts if event not in same}  # they wait for a rank elsewhere, too
+    behind -= {event.rank for event in set(timeouts).difference(same)}  # they wait for a rank elsewhere, too
     waiting = {event.rank for event in timeouts}
     found = Decision(waiting=waiting, at=_at(first), because=tuple(event.where for event in timeouts[:3]))
     if first.operation in _PAIRED:  # each pair has numbers of its own
