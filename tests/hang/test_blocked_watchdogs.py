@@ -94,5 +94,5 @@ def test_a_report_is_found_wherever_it_is_in_a_long_log(tmp_path, before):
     log = tmp_path / "job.log"
     log.write_bytes(b"x" * (3 * 256 * 1024 - before - 1) + b"\n" + TIMEOUT.format(3).encode())
     (evidence,), logs = collect([str(log)])
-    assert [(each.rank, each.sequence, each.line) for each in evidence.timeouts] == [(3, 21, 2)]
+    assert [(each.rank, each.sequence, each.where[1]) for each in evidence.timeouts] == [(3, 21, 2)]
     assert logs == [str(log)]

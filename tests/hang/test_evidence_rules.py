@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from seatrial.logs.hang import counts, decide, dump_times, model, watchdog
+from seatrial.logs.hang import counts, dump_times, model, prepare, reports, watchdog
 from seatrial.logs.hang.split_jobs import SECOND_LOOK
 
 SAMPLE = model.Sample(file="a.txt", size=4, counts={("0x1", "AllReduce"): {0: 3, 1: 3}})
@@ -48,7 +48,7 @@ def test_an_answer_is_a_copy_only_where_it_was_written_with_the_other_into_anoth
 )
 def test_the_beginning_of_a_dump_is_lost_where_newer_operations_overwrote_it(told, lost):
     """A dump's counters show the loss, if present; else a pending first operation does, in dumps with completed ones."""
-    ranks = {number: model.Rank(**{"rank": number, "recorded": 9, **each}) for number, each in enumerate(told)}
+    ranks = {number: model.Rank(**{"recorded": 9, **each}) for number, each in enumerate(told)}
     assert dump_times.beginning_lost(model.Evidence(ranks=ranks)) == lost
 
 
@@ -57,7 +57,7 @@ TIMED_OUT = "[rank{0}]:[E1 ProcessGroupNCCL.cpp:632] [Rank {0}] Watchdog caught 
 
 def read(*lines):
     evidence = model.Evidence()
-    watchdog.read(evidence, "job.log", lines)
+    watchdog.read(evidence, "job.log", enumerate(lines, 1))
     return evidence
 
 
@@ -81,35 +81,36 @@ def test_what_gloo_says_of_a_connection_is_kept_from_its_first_line():
     closed = f"RuntimeError: [{GLOO}pair.cc:534] Connection closed by peer [10.0.0.2]:4711"
     waited = f"[{GLOO}unbound_buffer.cc:78] Timed out waiting 1000ms for recv operation to complete"
     evidence = read("nothing", closed, waited, closed, waited)
-    assert (evidence.closed[:2], evidence.gave_up[:2]) == (("job.log", 2), ("job.log", 3))
+    assert [(each.state, each.where[:2]) for each in evidence.reports] == [
+        ("left", ("job.log", 2)),
+        ("broken", ("job.log", 3)),
+    ]
     other = read("Connection closed by peer", "Timed out waiting 10 s for the store")
-    assert (other.closed, other.gave_up) == (None, None)
+    assert other.reports == []
     unlike = read("Received data size doesn't match expected size", "Received data size doesn't match")
-    assert unlike.unlike[1] == 1
+    assert [(each.state, each.where[1]) for each in unlike.reports] == [("unlike", 1)]
 
 
 @pytest.mark.parametrize(
     ("one", "same"),
-    [({}, True), ({"sequence": 8}, False), ({"sequence": None}, False), ({"group": ("3", "tp")}, False)],
+    [({}, True), ({"sequence": 8}, False), ({"sequence": -1}, False), ({"group": "tp", "number": "3"}, False)],
 )
 def test_a_snapshot_shows_ranks_at_one_place_only_within_their_group(one, same):
     """Each group counts its own operations: the same number in another group is another place."""
-    behind = model.Lagging((1,), joined=False, sequence=7, operation="ALLREDUCE", file="f", line=1, text="")
-    item = replace(behind, joined=True, **one)
-    assert decide._same_place(item, behind) is same
-    if one.get("sequence", 7) is None:
-        assert decide._same_place(item, replace(behind, sequence=None)) is False
+    behind = model.Report("absent", ("f", 1, ""), (1, 2), "ALLREDUCE", 7)
+    item = replace(behind, state="called", ranks=(0,), **one)
+    made = reports.in_desync_report(model.Decision(), model.Evidence(reports=[behind, item]))
+    assert (made.ahead, made.suspects, made.late) == (({0}, {1, 2}, set()) if same else (set(), set(), {1, 2}))
+    nowhere = [replace(each, sequence=-1) for each in (behind, item)]
+    assert reports.in_desync_report(model.Decision(), model.Evidence(reports=nowhere)).late == {1, 2}
 
 
 @pytest.mark.parametrize(("size", "host", "placed"), [(4, "a", True), (8, "a", True), (3, "a", False), (4, "", False)])
 def test_a_recorded_operation_places_a_rank_only_where_it_is_of_all_ranks(size, host, placed):
     """A smaller communicator numbers ranks differently: its rank 3 is another process."""
-    done = model.Performed(3, size, 7, 1.0, host, "2.28.9")
-    evidence = model.Evidence(world={0, 1, 2, 3}, performed={("0x1", "AllReduce", 3): done})
-    made = model.Decision()
-    decide._places(made, evidence)
-    assert made.places == ({3: model.Process(3, host)} if placed else {})
+    done = model.Performed(3, size, host)
+    evidence = model.Evidence(world={0, 1, 2, 3}, performed={("0x1", 3): done})
+    assert prepare.places(evidence) == ({3: model.Process(3, host)} if placed else {})
     there = model.Process(3, host="by RAS", pid=1)
     evidence.samples = [replace(SAMPLE, processes=[there])]
-    decide._places(made, evidence)
-    assert made.places[3] is there
+    assert prepare.places(evidence)[3] is there

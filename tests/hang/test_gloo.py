@@ -355,6 +355,14 @@ def test_of_two_ranks_without_a_dump_none_is_dead_for_a_closed_connection(explai
     assert (job["dead_ranks"], job["unknown_ranks"]) == ([], [1, 4]), job["sentence"]
 
 
+def test_a_rank_below_the_others_without_a_dump_is_one_of_the_job(explain, tmp_path):
+    """Ranks 0 and 2 left no dump: rank 2, which was late, is not the only one that may be gone."""
+    for name in ("rank_1", "rank_3", "log_1.txt", "log_2.txt"):
+        shutil.copy2(DATA / "timed_out_chain" / name, tmp_path)
+    _, job = explain(tmp_path)
+    assert (job["dead_ranks"], job["unknown_ranks"]) == ([], [0, 2]), job["sentence"]
+
+
 @pytest.mark.parametrize(
     "said", ["ValueError: bad sample", "RuntimeError: [/gloo/transport/tcp/pair.cc:5] Connection closed by peer"]
 )

@@ -13,7 +13,7 @@ import pytest
 from cli.explain import main
 from seatrial.logs.hang import watchdog
 from seatrial.logs.hang.decide import decide
-from seatrial.logs.hang.model import Evidence, Group, Sample
+from seatrial.logs.hang.model import Evidence, Group, Report, Sample
 from seatrial.logs.hang.pickles import loads
 from tests.hang.recorded import DATA
 
@@ -221,17 +221,22 @@ def test_a_report_numbers_ranks_within_its_group():
     present."""
     lines = (DATA / "nccl-2.28.9" / "groups-killed" / "rank2.log").read_text().splitlines()
     evidence = Evidence()
-    watchdog.read(evidence, "rank2.log", lines)
+    watchdog.read(evidence, "rank2.log", enumerate(lines, 1))
+
+    def missing():
+        (report,) = [each for each in watchdog.in_world(evidence) if each.state == "absent"]
+        return report.ranks
+
     assert [event.rank for event in evidence.timeouts] == [2]
     (item,) = evidence.lagging
-    assert (item.ranks, item.group, item.reporter) == ((0, 3), ("5", "data"), (2, 1))
-    assert watchdog.in_world(evidence, evidence.lagging)[0].ranks == ()  # the other members of the group are unknown
+    assert (item.ranks, item.number, item.group, item.reporter) == ((0, 3), "5", "data", (2, 1))
+    assert missing() == ()  # the other members of the group are unknown
     evidence.groups["g"] = Group("g", "data", (0, 2, 4, 6))
-    assert watchdog.in_world(evidence, evidence.lagging)[0].ranks == (0, 6)
-    evidence.failed.add(0)
-    assert watchdog.in_world(evidence, evidence.lagging)[0].ranks == (6,)
+    assert missing() == (0, 6)
+    evidence.reports.append(Report("failed", ("rank0.log", 1, ""), (0,)))
+    assert missing() == (6,)
     evidence.groups["g"] = Group("g", "data", (1, 3, 5, 7))  # another group with that name: rank 2 is not in it
-    assert watchdog.in_world(evidence, evidence.lagging)[0].ranks == ()
+    assert missing() == ()
 
 
 def test_a_rank_that_waits_in_a_communicators_creation_is_not_late(explain, tmp_path):

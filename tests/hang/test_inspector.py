@@ -6,6 +6,7 @@ import os
 import pytest
 
 from cli.explain import main
+from tests.hang.ras_printer import Comm, Job, text
 
 
 def record(rank, number, time, size=8, op="AllReduce", source="kernel_gpu", comm="0xad56"):
@@ -38,8 +39,8 @@ def explained(tmp_path, capsys, late, numbers=range(10), drop=lambda rank, numbe
     for rank in range(size):
         lines = [record(rank, n, times(late, n, rank), **what) for n in numbers if not drop(rank, n)]
         (tmp_path / f"inspector-{rank}.jsonl").write_text("\n".join(lines) + "\n")
-    for name, text in extra:
-        (tmp_path / name).write_text(text)
+    for name, content in extra:
+        (tmp_path / name).write_text(content)
     code = main([str(tmp_path), "--format", "json"])
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
     assert code == {"no-go": 1, "inconclusive": 10, "go": 0}[job["verdict"]]
@@ -127,3 +128,10 @@ def test_ten_thousand_ranks_and_cut_lines_are_bounded(tmp_path, capsys):
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
     assert job["late_ranks"] == [7]
     assert any("not Inspector records" in text for text in job["unread"])
+
+
+def test_records_do_not_change_what_one_answer_of_ras_proves(tmp_path, capsys):
+    """Ranks behind in one answer may be behind for a moment: their communicator is not what is unclear."""
+    answer = text(Job(8, [Comm(list(range(8)), counts={3: 0})]))
+    job = explained(tmp_path, capsys, lambda number: {number % 8}, extra=[("ras-0.txt", answer)])
+    assert "one sample does not prove a hang" in job["sentence"]

@@ -248,3 +248,12 @@ def test_half_of_the_ranks_of_another_run_under_the_same_names(explain, tmp_path
         shutil.copy2(REAL / case / f"nccl_trace_rank_{rank}", tmp_path)
     code, (job,) = explain(tmp_path)
     assert (code, job["late_ranks"], job["unknown_ranks"]) == (10, [], [2, 3]), job["sentence"]
+
+
+def test_a_blocked_watchdog_in_the_log_of_a_larger_job_decides_nothing_about_dumps(explain, tmp_path):
+    """Dumps of two ranks that wait for a minute, next to the log of one rank of eight with a blocked watchdog."""
+    write(tmp_path / "job", {0: 5, 1: 6}, at=START + 60, behind={0})
+    shutil.copy(REAL / "parallel-late" / "rank0.log", tmp_path / "job")
+    code, (dumped, logged) = explain(tmp_path / "job")
+    assert (code, dumped["diagnosis"], dumped["ranks"]) == (1, "hang-undecided", 2), dumped["sentence"]
+    assert (logged["diagnosis"], logged["ranks"]) == ("hang", 8)

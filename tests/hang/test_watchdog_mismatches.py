@@ -20,7 +20,7 @@ def line(rank: int, operation: str, size: int, number: int = 7, group: str = "",
 
 def decided(*lines: str):
     evidence = Evidence()
-    watchdog.read(evidence, "log", lines)
+    watchdog.read(evidence, "log", enumerate(lines, 1))
     return decide(evidence)
 
 

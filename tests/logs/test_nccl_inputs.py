@@ -97,19 +97,19 @@ STUCK = "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making pr
 
 
 @pytest.mark.parametrize(
-    ("line", "world", "rank"),
+    ("line", "ranks"),
     [
-        (f"[PG ID 0 PG GUID 0(default_pg) Rank 6] {STUCK}", None, 6),
-        (f"[PG ID 0 PG GUID 0(default_pg) Rank 6] {STUCK}", 14, 14),
-        (f"[PG ID 3 PG GUID 9(tp) Rank 1] {STUCK}", None, None),
-        (f"[PG ID 3 PG GUID 9(tp) Rank 1] {STUCK}", 14, 14),
+        (f"[PG ID 0 PG GUID 0(default_pg) Rank 6] {STUCK}", (6,)),
+        (f"[rank14]: [PG ID 0 PG GUID 0(default_pg) Rank 6] {STUCK}", (14,)),
+        (f"[PG ID 3 PG GUID 9(tp) Rank 1] {STUCK}", ()),
+        (f"[rank14]: [PG ID 3 PG GUID 9(tp) Rank 1] {STUCK}", (14,)),
     ],
 )
-def test_a_watchdog_is_that_of_the_process_and_not_of_its_place_in_a_group(line, world, rank):
+def test_a_watchdog_is_that_of_the_process_and_not_of_its_place_in_a_group(line, ranks):
     """The launcher's information about the line takes precedence over the default group's."""
     evidence = Evidence()
-    watchdog._stuck(evidence, "job.log", 3, line, world)
-    assert [(each.rank, each.seconds) for each in evidence.blocked] == [(rank, 480)]
+    watchdog.read(evidence, "job.log", [(3, line)])
+    assert [(each.ranks, each.seconds) for each in evidence.reports] == [(ranks, 480)]
 
 
 @pytest.mark.parametrize("content", [[], {}, {"a": 1}, {"entries": None}, {"entries": "x"}, [1], [{}], "x", 3, None])

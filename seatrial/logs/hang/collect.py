@@ -23,6 +23,7 @@ MAX_TEXT = 64 << 20
 MAX_LOG = 8 << 30
 MAX_NOTES = 50
 MAX_TAIL = 512 << 10
+_OF_RANKS = frozenset(("timed out", "absent", "inside", "broken", "left"))
 _RECORDING = re.compile(r"\.jsonl?$|(?:^|[^A-Za-z])(?:nccl)?ras[^/]*$|(?:rank|dump|trace)_?\d+$")
 """Names of files that RAS, Inspector or a recorder writes; of others, an empty one is not a loss (standard error)."""
 
@@ -39,11 +40,6 @@ class _Place:
         folder = os.path.dirname(os.path.abspath(path))
         stems = {kind} if kind else set()
         return self.parts.setdefault((folder, kind, world), Job(folders={folder}, stems=stems, world=world)).evidence
-
-    def reports(self) -> int:
-        """Return how many of torch's reports were found."""
-        collected = [part.evidence for part in self.parts.values()]
-        return sum(len(e.timeouts) + len(e.lagging) + len(e.broken) + len(e.blocked) for e in collected)
 
 
 def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
@@ -99,10 +95,11 @@ def _folder(place: _Place, path: str) -> list[str]:
     """Read a folder; return the remaining logs: those of NCCL, and without dumps those with torch's reports, too."""
     taken, reporting = set(), []
     for name in _files(path):
-        before = place.reports()
+        reports = place.part(name).reports
+        before = len(reports)
         if _take(place, name):
             taken.add(name)
-        elif place.reports() > before:
+        elif any(each.state == "blocked" or (each.ranks and each.state in _OF_RANKS) for each in reports[before:]):
             reporting.append(name)
     if taken:
         return logs_below(path, taken)
@@ -202,7 +199,7 @@ def _take_text(evidence: Evidence, path: str, shown: str, form: str | None, size
             ras.read_json(evidence, shown, text)
         elif form == "text":
             ras_text.read_text(evidence, shown, text)
-            watchdog.read(evidence, shown, text.splitlines())
+            watchdog.read(evidence, shown, enumerate(text.splitlines(), 1))
         elif strange := inspector.read(evidence, text.splitlines()):
             evidence.notes.append(f"{shown}: {strange} lines are not Inspector records (cut, or of another kind)")
     except ValueError:
@@ -239,4 +236,4 @@ def _read_log(evidence: Evidence, shown: str, whole: mmap.mmap, first: int) -> N
     for at in range(0, begin, 1 << 20):
         before += whole[at : min(begin, at + (1 << 20))].count(b"\n")
     text = whole[begin : begin + MAX_TEXT].decode("utf-8", "replace")
-    watchdog.read_numbered(evidence, shown, enumerate(text.splitlines(), before + 1))
+    watchdog.read(evidence, shown, enumerate(text.splitlines(), before + 1))

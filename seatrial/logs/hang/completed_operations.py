@@ -1,13 +1,14 @@
-"""NCCL Inspector's records of completed operations: the ranks that came last, and the progress of each rank."""
+"""NCCL Inspector's records of completed operations: the ranks that came last to each."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from statistics import median
 from typing import TYPE_CHECKING
 
+from .model import Decision
+
 if TYPE_CHECKING:
-    from .model import Decision, Evidence
+    from .model import Evidence
 
 _SHORT = 0.5
 """Of an operation's median time: a rank inside for less than half of it came last, and the others waited for it."""
@@ -24,7 +25,7 @@ def _last_to_come(evidence: Evidence) -> tuple[set[int], str, int, float, float]
     comes late runs its kernel for a short time, because it does not wait. A root is through early by itself.
     """
     sizes: dict[str, int] = {}
-    for (comm, _, _), done in evidence.performed.items():
+    for (comm, _), done in evidence.performed.items():
         sizes[comm] = max(done.size, sizes.get(comm, 0))
     world = len(evidence.world) or max(sizes.values(), default=0)
     for (comm, operation), by_sequence in sorted(evidence.times.items()):
@@ -40,45 +41,30 @@ def _last_to_come(evidence: Evidence) -> tuple[set[int], str, int, float, float]
     return None
 
 
-def from_times(made: Decision, evidence: Evidence) -> None:
+def came_last(made: Decision, evidence: Evidence) -> Decision:
     """Name the ranks that the others wait for while the job continues; a proven hang is unchanged."""
     last = _last_to_come(evidence)
     if last is None or evidence.timeouts:
-        return
+        return made
     ranks, operation, number, own, all_of_them = last
     shown = ", ".join(map(str, sorted(ranks)[:8]))
+    if made.proven:
+        if not made.late | made.dead or ranks & (made.late | made.dead):
+            return made
+        text = (
+            f"Inspector's records show ranks {shown} coming last, and they do not hold up the job now: the other"
+            f" evidence shows the hang, since Inspector records only completed operations"
+        )
+        return made + Decision(contradictions=(text,))
+    contradictions: tuple[str, ...] = ()
+    if made.kind == "slow" and made.late != ranks:
+        contradictions = (
+            f"RAS shows ranks {sorted(made.late)[:8]} behind and Inspector ranks {shown}: Inspector is right about the"
+            f" late ranks: it measures on the GPU, and RAS counts the host's launches",
+        )
     text = (
         f"ranks {shown} ran {operation} for {own / 1000:.1f} ms and the median rank for {all_of_them / 1000:.1f} ms, in"
         f" all {number} that every rank recorded: they came last, and the others waited for them"
     )
-    if made.proven:
-        if made.late | made.dead and not ranks & (made.late | made.dead):
-            made.contradictions.append(
-                f"Inspector's records show ranks {shown} coming last, and they do not hold up the job now: the other"
-                f" evidence shows the hang, since Inspector records only completed operations"
-            )
-        return
-    if made.kind == "slow" and made.late and made.late != ranks:
-        made.contradictions.append(
-            f"RAS shows ranks {sorted(made.late)[:8]} behind and Inspector ranks {shown}: Inspector is right about the"
-            f" late ranks: it measures on the GPU, and RAS counts the host's launches"
-        )
-    made.kind, made.late, made.operation = "slow", set(ranks), operation
-    made.because.append(("Inspector", 0, text))
-
-
-def from_records(made: Decision, evidence: Evidence) -> None:
-    """Return how far the ranks of the largest communicators got, by their records."""
-    latest: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
-    for (comm, operation, rank), done in evidence.performed.items():
-        latest[comm, operation][rank] = done.sequence
-    for (comm, operation), ranks in sorted(latest.items(), key=lambda item: -len(item[1]))[:4]:
-        low, high = min(ranks.values()), max(ranks.values())
-        made.because.append(
-            (
-                "Inspector",
-                0,
-                f"{len(ranks)} ranks of communicator {comm} recorded {operation} up to {low} to {high}; "
-                "records may be dropped, so a rank without one is not late",
-            )
-        )
+    because, at = (("Inspector", 0, text),), made.at._replace(operation=operation)
+    return made + Decision(kind="slow", late=ranks, at=at, because=because, contradictions=contradictions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..diagnosis.faults import found_fault
@@ -11,14 +12,12 @@ from ..document import conclude as conclude_logs
 from ..job_document import MOST_CAUSES
 from ..reader.scan import read
 from .collect import structured
-from .decide import decide
-from .flight_recorder import gloo
-from .join import join, place_sentences, processes, waits_in_creation
-from .model import Evidence, by_gloo
+from .decide import judge
+from .join import join, place_sentences, processes
+from .model import Evidence
+from .prepare import prepare
 from .sentences import blocked_watchdogs, capital, ranks_in_words, sentence, unnamed
-from .silence import silent_ranks
-from .split_jobs import said_in, speakers, without
-from .watchdog_mismatches import unlike_calls
+from .split_jobs import said_in, without
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,8 +66,7 @@ def _conclude(
             job["not_seen"] = evidence.not_seen
         if evidence.not_seen and not structured(evidence) and job["verdict"] != "go":
             job["advice"] = "; ".join(filter(None, (job["advice"], _RECORDED)))
-    by_logs = evidence.lagging or evidence.blocked or evidence.queued or evidence.timeouts or unlike_calls(evidence)
-    if not (structured(evidence) or by_logs):
+    if not (structured(evidence) or evidence.said("timed out", "absent", "inside", "queued", "blocked")):
         return jobs
     files = {name for job in jobs for name in job["files"]}
     logged = processes(partial, files, one_job=bool(evidence.pods)) if partial is not None else {}
@@ -76,16 +74,15 @@ def _conclude(
         return _by_logs(evidence, jobs, logged, read_tail)
     if len(jobs) > 1:
         silent = [job for job in jobs if _is_silent(job, _speaking(evidence))]
-        evidence.files += [name for job in silent for name in job["files"]]
+        evidence = replace(evidence, files=[*evidence.files, *(name for job in silent for name in job["files"])])
         jobs = [job for job in jobs if job not in silent]
     foreign: list[Document] = []
     if len(jobs) > 1 or (jobs and _larger(jobs[0], evidence)):  # the job of the evidence is unknown
         theirs = {name for job in jobs for name in job["files"]}
         foreign = _by_logs(said_in(evidence, theirs), jobs, logged, read_tail)
         evidence, jobs, logged = without(evidence, theirs), [], {}
-    made = decide(evidence)
-    waits_in_creation(made, logged)
-    silent_ranks(made, evidence, logged)
+    evidence = prepare(evidence)
+    made = judge(evidence, logged)
     own = jobs[0] if jobs else _empty()
     _write(own, made, evidence, join(made, evidence, own, logged, read_tail))
     return [own, *foreign]
@@ -108,8 +105,8 @@ def _is_silent(job: Document, speaking: AbstractSet[str] = frozenset()) -> bool:
 
 def _speaking(evidence: Evidence) -> set[str]:
     """Return the files in which torch's reports are."""
-    blocked = {item.where[0] for item in evidence.blocked}
-    return {file for _, file in speakers(evidence)} | {item.file for item in evidence.lagging} | blocked
+    states = evidence.said("timed out", "absent", "inside", "blocked")
+    return {report.where[0] for report in (*states, *evidence.broken.values())}
 
 
 def _by_logs(
@@ -122,10 +119,8 @@ def _by_logs(
     groups = [[job] for job in hanging] or silent
     for group in groups:
         job, files = group[0], {name for each in group for name in each["files"]}
-        own = said_in(evidence, files) if len(groups) > 1 else evidence
-        made = decide(own)
-        waits_in_creation(made, logged)
-        silent_ranks(made, own, logged)
+        own = prepare(said_in(evidence, files) if len(groups) > 1 else evidence)
+        made = judge(own, logged)
         if job["diagnosis"] == "hang" and not made.proven:  # only the waiting ranks are known, as in the log
             _name(job, made)
         if made.proven and not (made.kind == "watchdog" and _explained(job)):
@@ -171,8 +166,8 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     other = job["verdict"] == "no-go" and job["diagnosis"] not in ("hang", "crash")
     job["files"] = [*job["files"], *evidence.files]
     _name(job, made)
-    job["stuck"] = {"group": made.group, "operation": made.operation, "sequence": made.sequence}
-    job["contradictions"] = made.contradictions
+    job["stuck"] = made.at._asdict()
+    job["contradictions"] = list(made.contradictions)
     job["places"] = places
     dumped = max(evidence.world, default=-1) + 1
     world = dumped or max((sample.size for sample in evidence.samples), default=0)
@@ -253,17 +248,17 @@ def _confirm(text: str, places: dict[str, dict[str, Any]]) -> str:
 
 def _advice(made: Decision, evidence: Evidence, job: Document) -> str | None:
     """Return the missing settings and inputs that would have explained more of this hang."""
-    if any(by_gloo(made_by.last) for made_by in evidence.ranks.values()):
+    if any(made_by.last and not made_by.last.marked for made_by in evidence.ranks.values()):
         return None if made.proven and not made.unknown - made.suspects else _BY_GLOO
     advice = []
     if not evidence.ranks or made.unknown - made.suspects:
         advice.append(_RECORDED)
     queued = [operation for made_by in evidence.ranks.values() for operation in made_by.pending]
-    if made.kind == "inside" and queued and not gloo(evidence.ranks.values()) and not any(o.started for o in queued):
+    if made.kind == "inside" and queued and not any(o.started for o in queued):
         advice.append(
             "set TORCH_NCCL_ENABLE_TIMING=1: a dump then shows the GPU that has not started a queued operation"
         )
-    if made.undated and evidence.ranks and not gloo(evidence.ranks.values()):
+    if made.doubt and made.doubt.kind == "undated":
         advice.append("set TORCH_NCCL_ENABLE_TIMING=1: a dump then shows when it was taken")
     if not job["nccl_lines"]:
         advice.append(

@@ -73,7 +73,7 @@ def of_another_run(evidence: Evidence) -> set[int]:
 
 
 def _together(one: Rank, other: Rank) -> bool:
-    """Return whether two ranks queued some collective by gloo within its time-out: they are of one run."""
+    """Return whether two ranks queued some collective within its time-out: they are of one run."""
     return any(
         abs(one.queued_at[key].created - other.queued_at[key].created) <= time_limit(one.queued_at[key])
         for key in one.queued_at.keys() & other.queued_at.keys()
@@ -97,12 +97,12 @@ def went_on(evidence: Evidence) -> str:
     """Say which rank has a collective behind it that another one had not entered in its own dump; empty if none.
 
     Such dumps were written one after the other while the job ran: what a rank lacks in its own, it may have done since.
-    Of gloo only where the first rank queued another one behind it there, since what broke is retired, too.
+    Where the recorder marks no failure, only if the first rank queued another one behind it there.
     """
     furthest: dict[str, tuple[int, int, str]] = {}
     for rank, made in evidence.ranks.items():
         for group, operation in made.finished.items():
-            through = operation.name.startswith("nccl:") or made.enqueued.get(group, -1) > operation.sequence
+            through = operation.marked or made.enqueued.get(group, -1) > operation.sequence
             if needs_all(operation) and through:
                 furthest[group] = max(furthest.get(group, (-1, -1, "")), (operation.sequence, rank, operation.name))
     for group, (sequence, ahead, name) in sorted(furthest.items()):
@@ -130,7 +130,7 @@ class Waited:
     dated: bool = True
     """The dumps, or times of their files that fit a time-out, show it; a copy has the time of the copy."""
     by_itself: bool = True
-    """A time-out writes such dumps (NCCL's); gloo's are written on request."""
+    """A time-out writes such dumps; others are written on request."""
 
 
 def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited | None:
@@ -147,7 +147,7 @@ def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited 
         if not head.created:
             continue
         beyond = max(made.latest - head.created / NS, limit if head.ended else 0.0)
-        if made.taken is not None or (beyond >= limit and head.name.startswith("nccl:")):
+        if made.taken is not None or (beyond >= limit and head.marked):
             own.append((max(beyond, (made.taken or 0) - head.created / NS), limit))
         if made.written is not None and head.created <= made.written * NS:
             by_file.append((made.written - head.created / NS, limit))
@@ -158,7 +158,7 @@ def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited 
         return None
     ended = any(time >= limit for time, limit in waits)
     fits = bool(own) or any(limit <= time <= limit + _WRITTEN_WITHIN for time, limit in waits)
-    by_itself = not any(head.name.startswith("gloo:") for head in heads.values())
+    by_itself = all(head.marked for head in heads.values())
     return Waited(max(time for time, _ in waits), ended, fits or not ended, by_itself)
 
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .model import Evidence, Group, Operation, Rank
 from .pickles import PickleRefusedError, loads
 from .plain import number, sizes, word
 from .ras_text import MAX_RANKS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MAX_PENDING = 4096
 ENTRY_BYTES = 16
@@ -32,9 +29,6 @@ EQUAL_SIZES = frozenset(
 
 The others may differ: a scatter's root, all_to_all's splits, lists of all_gather and reduce_scatter, coalesced ones.
 """
-EQUAL_SIZES_BY_GLOO = frozenset(["gloo:all_gather", "gloo:gather"])
-"""Those that gloo refuses with sizes that differ from the rank's own (ProcessGroupGloo.cpp), so that all send the
-same."""
 MOST_QUEUED = 64
 """Collectives for which a rank's times are compared with the others': the timed-out operation is among the last."""
 Members = dict[str, tuple[int, ...]]
@@ -131,7 +125,7 @@ def add(evidence: Evidence, rank: int, content: dict[str, Any], members: Members
     evidence.world |= world
     evidence.listed |= world
     evidence.world.add(rank)
-    made = _rank(rank, content, group_of, evidence, written)
+    made = _rank(content, group_of, evidence, written)
     if content.get("entries") and made.last is None:
         raise PickleRefusedError("none of its entries can be read")
     evidence.ranks[rank] = made
@@ -176,23 +170,19 @@ def _configuration(evidence: Evidence, config: Any, cache: Members) -> tuple[dic
     return group_of, world
 
 
-def _rank(
-    rank: int, content: dict[str, Any], group_of: dict[str, str], evidence: Evidence, written: float | None
-) -> Rank:
-    made = Rank(rank, written=written)
+def _rank(content: dict[str, Any], group_of: dict[str, str], evidence: Evidence, written: float | None) -> Rank:
     numbers: dict[int, str] = {}
     listed = content.get("entries")
     entries = [entry for entry in listed or [] if isinstance(entry, dict) and isinstance(entry.get("state"), str)]
-    made.recorded = len(entries)
     entries.sort(key=lambda item: number(item.get("record_id")))
-    made.marks = frozenset(number(entry.get("time_created_ns")) for entry in entries[-MARKS:]) - {-1}
     queued = [time for entry in entries if (time := number(entry.get("time_created_ns"))) > 0]
-    made.span = (min(queued), max(queued)) if queued else None
-    made.taken = _taken(entries, max(queued, default=0))
-    made.latest = max([*queued, *(number(entry.get(stamp)) for entry in entries for stamp in _STAMPS)], default=0) / 1e9
-    made.active = bool(entries) and not any(_is_done(entry) for entry in entries)
-    made.cut = bool(entries) and number(entries[0].get("record_id")) > 0 and not _is_done(entries[0])
+    stamps = [number(entry.get(stamp)) for entry in entries for stamp in _STAMPS]
     launched = _launched_together(entries)
+    pending: list[Operation] = []
+    finished: dict[str, Operation] = {}
+    enqueued: dict[str, int] = {}
+    queued_at: dict[tuple[str, int], Operation] = {}
+    last: Operation | None = None
     standing: dict[Batch, int] = {}
     for entry in entries:
         batch = _batch(entry)
@@ -203,61 +193,74 @@ def _rank(
             continue
         whole = launched.get(batch, entry)
         if batch in standing and operation.p2p:
-            made.pending[standing[batch]] = _joined(made.pending[standing[batch]], operation)
+            pending[standing[batch]] = _joined(pending[standing[batch]], operation)
             continue
         numbers[number(entry.get("pg_id"))] = operation.group
-        made.last = operation
-        _queued(made, operation)
+        last = operation
+        if not operation.p2p:
+            enqueued[operation.group] = max(enqueued.get(operation.group, -1), operation.sequence)
+        if not operation.p2p and not operation.marked:
+            queued_at[operation.group, operation.sequence] = operation
+            if len(queued_at) > MOST_QUEUED:
+                del queued_at[next(iter(queued_at))]
         if _is_done(whole):
-            if not operation.p2p and operation.sequence >= made.completed.get(operation.group, -1):
-                made.completed[operation.group] = operation.sequence
-                made.finished[operation.group] = operation
+            if not operation.p2p and (
+                operation.group not in finished or operation.sequence >= finished[operation.group].sequence
+            ):
+                finished[operation.group] = operation
                 if operation.name.rpartition(":")[2] in EQUAL_SIZES and len(evidence.calls) < MAX_CALLS:
                     evidence.calls.setdefault((operation.group, operation.sequence), operation.name + operation.sizes)
             continue
-        if len(made.pending) < MAX_PENDING:
+        if len(pending) < MAX_PENDING:
             if operation.p2p and batch in launched:
-                standing[batch] = len(made.pending)
-            ended = whole.get("retired") is True and operation.name.startswith("nccl:")  # see _is_done
-            made.pending.append(replace(operation, started=whole.get("state") == "started", ended=ended))
-    status = content.get("pg_status")
-    status = status if isinstance(status, dict) else {}
-    _status(made, status, numbers, group_of)
-    for operation in made.pending:
-        if not operation.p2p:
-            made.first_pending.setdefault(operation.group, operation.sequence)
-    made.lost = _lost(made, status, numbers)
-    return made
+                standing[batch] = len(pending)
+            ended = whole.get("retired") is True and operation.marked  # see _is_done
+            pending.append(replace(operation, started=whole.get("state") == "started", ended=ended))
+    made = Rank(
+        pending=tuple(pending),
+        enqueued=enqueued,
+        completed={group: operation.sequence for group, operation in finished.items()},
+        finished=finished,
+        last=last,
+        written=written,
+        taken=_taken(entries, max(queued, default=0)),
+        latest=max([*queued, *stamps], default=0) / 1e9,
+        active=bool(entries) and not any(_is_done(entry) for entry in entries),
+        cut=bool(entries) and number(entries[0].get("record_id")) > 0 and not _is_done(entries[0]),
+        marks=frozenset(number(entry.get("time_created_ns")) for entry in entries[-MARKS:]) - {-1},
+        span=(min(queued), max(queued)) if queued else None,
+        queued_at=queued_at,
+        recorded=len(entries),
+    )
+    return _with_status(made, content.get("pg_status"), numbers, group_of)
 
 
-def _queued(made: Rank, operation: Operation) -> None:
-    """Take over that a rank queued a collective, and when."""
-    if operation.p2p:
-        return
-    made.enqueued[operation.group] = max(made.enqueued.get(operation.group, -1), operation.sequence)
-    if operation.name.startswith("gloo:"):
-        made.queued_at[operation.group, operation.sequence] = operation
-        if len(made.queued_at) > MOST_QUEUED:
-            del made.queued_at[next(iter(made.queued_at))]
+def _with_status(made: Rank, status: Any, numbers: dict[int, str], group_of: dict[str, str]) -> Rank:
+    """Return a rank with how far each group came, for the groups that an entry numbers in this process.
 
-
-def _lost(made: Rank, status: dict[Any, Any], numbers: dict[int, str]) -> bool | None:
-    """Say whether newer operations overwrote some that are pending, by NCCL's counters.
-
-    None where they do not show it.
+    Group 0 is the default group in every process.
     """
-    if any(operation.name.startswith("gloo:") for operation in made.pending):
-        return None
-    sends = {operation.group for operation in made.pending if operation.p2p}  # their counters count those, too
+    default = group_of.get("0") or group_of.get("default_pg")
+    if default is not None:
+        numbers.setdefault(0, default)
+    enqueued, completed, without_pairs = {**made.enqueued}, {**made.completed}, made.sends
+    sends = {operation.group for operation in made.pending if operation.p2p}
     lost: bool | None = None
-    for counted, entry in status.items():
-        group = numbers.get(number(counted)) if number(counted) >= 0 else None
-        if group is None or group in sends or not isinstance(entry, dict):
-            continue
+    for counted, entry in status.items() if isinstance(status, dict) else ():
+        group = numbers.get(number(counted))
+        if group is None or not isinstance(entry, dict) or group in sends:
+            continue  # the counters of a group with sends count those, too
         last, done = number(entry.get("last_enqueued_collective")), number(entry.get("last_completed_collective"))
-        first = made.first_pending.get(group, last + 1)
-        lost = bool(lost) or first > max(done, made.completed.get(group, 0), 0) + 1
-    return lost
+        if made.last is not None and not made.last.marked and last > enqueued.get(group, last):
+            without_pairs = True
+        if group not in enqueued and last >= 0:
+            enqueued[group] = last
+            if done >= last:
+                completed[group] = done
+        if number(counted) >= 0 and all(operation.marked for operation in made.pending):  # newer ones overwrote some
+            first = made.first_pending.get(group, last + 1)
+            lost = bool(lost) or first > max(done, completed.get(group, 0), 0) + 1
+    return replace(made, enqueued=enqueued, completed=completed, sends=without_pairs, lost=lost)
 
 
 def _is_done(entry: dict[str, Any]) -> bool:
@@ -306,28 +309,6 @@ def _joined(batch: Operation, part: Operation) -> Operation:
     return replace(batch, peers=peers, name=name)
 
 
-def _status(made: Rank, status: dict[Any, Any], numbers: dict[int, str], group_of: dict[str, str]) -> None:
-    """Take over how far each group came, for the groups that an entry numbers in this process.
-
-    Group 0 is the default group in every process.
-    """
-    default = group_of.get("0") or group_of.get("default_pg")
-    if default is not None:
-        numbers.setdefault(0, default)
-    sends = {operation.group for operation in made.pending if operation.p2p}
-    for counted, entry in status.items():
-        group = numbers.get(number(counted))
-        if group is None or not isinstance(entry, dict) or group in sends:
-            continue  # the counters of a group with sends count those, too
-        last, done = number(entry.get("last_enqueued_collective")), number(entry.get("last_completed_collective"))
-        if made.last is not None and made.last.name.startswith("gloo:") and last > made.enqueued.get(group, last):
-            made.sends = True
-        if last > made.enqueued.get(group, -1) and group not in made.enqueued and last >= 0:
-            made.enqueued[group] = last
-            if done >= last:
-                made.completed[group] = done
-
-
 def _operation(entry: dict[str, Any], group_of: dict[str, str], evidence: Evidence) -> Operation | None:
     named = entry.get("process_group")
     name = word(named[0]) if isinstance(named, list | tuple) and named else word(named) or "0"
@@ -349,12 +330,5 @@ def _operation(entry: dict[str, Any], group_of: dict[str, str], evidence: Eviden
         return None  # an entry without name or number has no position
     shapes = sizes(entry.get("input_sizes"), entry.get("input_dtypes"))
     when, limit = max(0, number(entry.get("time_created_ns"))), max(0, number(entry.get("timeout_ms")))
-    return Operation(group, sequence, text, shapes[:200], p2p, peers, created=when, timeout_ms=limit)
-
-
-def gloo(ranks: Iterable[Rank]) -> bool:
-    """Return whether these dumps are gloo's of a version that does not mark what is retired: its states say nothing."""
-    made = list(ranks)
-    return any(operation.name.startswith("gloo:") for rank in made for operation in rank.pending) and not any(
-        rank.completed for rank in made
-    )
+    marked = not text.startswith("gloo:")
+    return Operation(group, sequence, text, shapes[:200], p2p, peers, created=when, timeout_ms=limit, marked=marked)

@@ -1,4 +1,4 @@
-"""Read NCCL Inspector's JSON lines: the last completed operation of each rank, and the duration of the last kernels.
+"""Read NCCL Inspector's JSON lines: the host of each rank, and the duration of the last kernels.
 
 A record may be dropped (formats before v4.1 do not even count those), so a rank without one is not late.
 """
@@ -27,30 +27,28 @@ def read(evidence: Evidence, lines: Iterable[str]) -> int:
         try:
             record = json.loads(line)
             head, done = record["header"], record["coll_perf"]
-            rank, sequence = int(head["rank"]), int(done["coll_sn"])
-            key = (str(head["id"])[:40], str(done["coll"])[:40], rank)
+            rank, sequence, microseconds = int(head["rank"]), int(done["coll_sn"]), float(done["coll_exec_time_us"])
+            comm, operation = str(head["id"])[:40], str(done["coll"])[:40]
             meta = record.get("metadata") or {}
-            version, host = str(meta.get("inspector_output_format_version"))[:16], str(meta.get("hostname", ""))[:80]
-            made = Performed(rank, int(head["n_ranks"]), sequence, float(done["coll_exec_time_us"]), host, version)
+            made = Performed(rank, int(head["n_ranks"]), str(meta.get("hostname", ""))[:80])
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             strange += 1
             continue
-        if done.get("coll_timing_source") == "kernel_gpu" and 0 < made.microseconds < float("inf"):
-            _time(evidence, made, key[:2])
-        if key not in evidence.performed or evidence.performed[key].sequence <= sequence:
-            evidence.performed[key] = made
+        if done.get("coll_timing_source") == "kernel_gpu" and 0 < microseconds < float("inf"):
+            _time(evidence, (comm, operation), sequence, rank, microseconds)
+        evidence.performed[comm, rank] = made
     return strange
 
 
-def _time(evidence: Evidence, made: Performed, key: tuple[str, str]) -> None:
+def _time(evidence: Evidence, key: tuple[str, str], sequence: int, rank: int, microseconds: float) -> None:
     """Keep how long a kernel ran, of the latest operations of each kind."""
     times = evidence.times.setdefault(key, {})
-    if made.sequence not in times:
+    if sequence not in times:
         if len(times) >= MAX_SEQUENCES:
-            if made.sequence < min(times):
+            if sequence < min(times):
                 return
             del times[min(times)]
         if sum(len(ranks) for ranks in times.values()) >= MAX_TIMES or len(evidence.times) > MAX_SEQUENCES:
             return
-        times[made.sequence] = {}
-    times[made.sequence][made.rank] = made.microseconds
+        times[sequence] = {}
+    times[sequence][rank] = microseconds

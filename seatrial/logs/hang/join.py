@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..job.streams import group
@@ -74,23 +74,19 @@ def processes(partial: Partial, files: AbstractSet[str], *, one_job: bool = Fals
     return by_rank
 
 
-def waits_in_creation(made: Decision, logged: Mapping[int, Process]) -> None:
+def waits_in_creation(made: Decision, logged: Mapping[int, Process]) -> Decision:
     """Clear late ranks that wait for others in the creation of a communicator, where others are late, or may be."""
     creating = {rank for rank in made.late if rank in logged and logged[rank].creating}
     if made.kind != "late" or not creating or not (made.late - creating or made.unknown):
-        return
-    made.late -= creating
-    if not made.late:
-        made.kind, made.proven = "undecided", False
-    made.waiting |= creating
+        return made
     cleared = tuple(f"rank {rank} " for rank in creating)
-    made.because = [
-        reason for reason in made.because if reason[0] != "Flight Recorder" or not reason[2].startswith(cleared)
-    ]
-    for rank in sorted(creating)[:4]:
-        spoke = logged[rank]
-        text = f"rank {rank} began to create a communicator of {spoke.creating} ranks and waits there for the others"
-        made.because.append((spoke.file, 0, text))
+    kept = [each for each in made.because if each[0] != "Flight Recorder" or not each[2].startswith(cleared)]
+    text = "rank {} began to create a communicator of {} ranks and waits there for the others"
+    shown = [(logged[rank].file, 0, text.format(rank, logged[rank].creating)) for rank in sorted(creating)[:4]]
+    late, waiting, because = made.late - creating, made.waiting | creating, (*kept, *shown)
+    if late:
+        return replace(made, late=late, waiting=waiting, because=because)
+    return replace(made, kind="undecided", proven=False, late=late, waiting=waiting, because=because)
 
 
 def join(

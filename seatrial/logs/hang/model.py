@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +28,21 @@ class Operation:
     """When it was queued, nanoseconds since 1970; 0 where unknown."""
     timeout_ms: int = 0
     """After how long the watchdog ends it; 0 where unknown."""
+    marked: bool = True
+    """Its recorder distinguishes broken from completed operations, and dumps at a time-out: NCCL's does, not gloo's."""
 
 
-def by_gloo(operation: Operation | None) -> bool:
-    """Return whether gloo's recorder wrote an operation."""
-    return operation is not None and operation.name.startswith("gloo:")
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class Rank:
     """The content of one rank's Flight Recorder dump."""
 
-    rank: int
-    pending: list[Operation] = field(default_factory=list)
+    pending: tuple[Operation, ...] = ()
     """The incomplete operations, in the program's order."""
-    first_pending: dict[str, int] = field(default_factory=dict)
-    """Group to the lowest collective that is pending there."""
-    enqueued: dict[str, int] = field(default_factory=dict)
+    enqueued: Mapping[str, int] = field(default_factory=dict)
     """Group to the last collective that was queued there."""
-    completed: dict[str, int] = field(default_factory=dict)
+    completed: Mapping[str, int] = field(default_factory=dict)
     """Group to the last collective that is complete there, where the dump says it."""
-    finished: dict[str, Operation] = field(default_factory=dict)
+    finished: Mapping[str, Operation] = field(default_factory=dict)
     """Group to the collective that is complete there and has the highest number."""
     last: Operation | None = None
     """The last queued operation."""
@@ -64,11 +62,16 @@ class Rank:
     """When its latest operations were queued: two dumps of one process share some."""
     span: tuple[int, int] | None = None
     """When the first and the last operation that it recorded were queued, nanoseconds since 1970."""
-    queued_at: dict[tuple[str, int], Operation] = field(default_factory=dict)
-    """(group, number) of its last collectives by gloo; its recorder does not distinguish broken from completed ones."""
+    queued_at: Mapping[tuple[str, int], Operation] = field(default_factory=dict)
+    """(group, number) of its last collectives, where its recorder does not distinguish broken from completed ones."""
     sends: bool = False
-    """It counted more operations than it recorded: gloo leaves out sends and receives."""
+    """It counted more operations than it recorded: its recorder leaves out sends and receives."""
     recorded: int = 0
+
+    @cached_property
+    def first_pending(self) -> dict[str, int]:
+        """Return group to the first collective that is pending there."""
+        return {each.group: each.sequence for each in reversed(self.pending) if not each.p2p}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,89 +130,64 @@ class Sample:
     """When its file was written, in seconds of the epoch; None where it was requested just now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timeout:
-    """A collective that torch's watchdog saw running for too long; ``sequence`` counts as SeqNum does."""
+State = Literal["timed out", "absent", "inside", "called", "broken", "left", "unlike", "queued", "failed", "blocked"]
+"""What a report shows of its ranks:
 
-    rank: int
-    sequence: int
-    operation: str
-    file: str
-    line: int
-    text: str
+``timed out``: torch's watchdog saw the operation run for too long.
+``absent``, ``inside``, ``called``: a desync report lists ranks that did not join the operation, joined and did not
+finish it, or started or finished it (its snapshot).
+``broken``, ``left``: an operation failed because another rank did not answer, or closed its connection; that other rank
+is at fault. ``unlike``: gloo ended the process because it received more data than it expected.
+``queued``: the last operation in the default group, printed when a rank receives the signal of a time-out.
+``failed``: the rank's watchdog saw an operation fail or time out.
+``blocked``: the heartbeat monitor found the watchdog's thread blocked.
+"""
+Reason = tuple[str, int, str]
+"""Evidence: file, line (0 for none), text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report of torch or gloo about ranks, the same for all versions."""
+
+    state: State
+    where: Reason
+    ranks: tuple[int, ...] = ()
+    """World ranks; in a desync report those of its process group until ``prepare``. Empty where no rank is shown."""
+    operation: str = ""
+    sequence: int = -1
+    """As SeqNum counts; -1 where unknown. A desync report counts from 1: SeqNum plus one before torch 2.4."""
     group: str = ""
+    """The description of the process group."""
     number: str = ""
-    """Of the process group, if the log shows it: many have the same name."""
+    """The number of the process group: many have the same description."""
     enqueued: int | None = None
     completed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Lagging:
-    """A desync report's entry about ranks; ``sequence`` counts from 1, which is SeqNum plus one before torch 2.4."""
-
-    ranks: tuple[int, ...]
-    """As the report numbers them: within the process group that timed out."""
-    joined: bool
-    sequence: int | None
-    operation: str
-    file: str
-    line: int
-    text: str
-    group: tuple[str, str] = ("", "")
-    """Number and description of the process group, if the log shows it."""
     reporter: tuple[int, int] = (-1, -1)
-    """The world rank that printed the report, and its rank in the group."""
+    """The world rank that printed a time-out or a desync report, and its rank in the group."""
+    sizes: str = ""
+    """How many elements the operation takes and gives, if the log shows it."""
+    seconds: int = 0
+    """How long a watchdog was blocked."""
 
+    @property
+    def rank(self) -> int:
+        """Return the one rank of a report that each rank prints about itself; -1 where it is not shown."""
+        return self.ranks[0] if self.ranks else -1
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A rank with an operation that failed because another one disconnected or never connected.
-
-    The other is at fault.
-    """
-
-    rank: int
-    gone: bool
-    """A peer closed its connection, as a process that ends does."""
-    file: str
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """A rank's last operation in the default group, as printed when it is notified of a timeout."""
-
-    rank: int
-    sequence: int
-    """Of the last operation that it queued, as SeqNum counts; -1 for none."""
-    file: str
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """A watchdog thread that its process's heartbeat monitor found standing still."""
-
-    rank: int | None
-    """Of the world; None if the line does not show it."""
-    seconds: int
-    where: tuple[str, int, str]
-    """File, line, text."""
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Return group and number of the operation."""
+        return self.group, self.number, self.sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """The last collective of a rank that NCCL Inspector recorded as done."""
+    """A rank with a collective that NCCL Inspector recorded, and the size of its communicator."""
 
     rank: int
     size: int
-    sequence: int
-    microseconds: float
     host: str
-    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,33 +217,17 @@ class Evidence:
     calls: dict[tuple[str, int], str] = field(default_factory=dict)
     """(group, number) of a complete collective to its name and sizes, where all ranks must call it in the same way."""
     samples: list[Sample] = field(default_factory=list)
-    timeouts: list[Timeout] = field(default_factory=list)
-    lagging: list[Lagging] = field(default_factory=list)
-    called: list[Lagging] = field(default_factory=list)
-    """The snapshots of desync reports: the operation that ranks started or finished under a number."""
-    broken: dict[int, Broken] = field(default_factory=dict)
-    queued: dict[int, Queued] = field(default_factory=dict)
-    blocked: list[Blocked] = field(default_factory=list)
-    gave_up: tuple[str, int, str] | None = None
-    """File, line and text of a time-out of gloo's that the program caught and wrote, without the rank."""
-    closed: tuple[str, int, str] | None = None
-    """The same of a connection that a peer closed."""
-    unlike: tuple[str, int, str] | None = None
-    """File, line and text where a process ends because it received more than it expected."""
+    reports: list[Report] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
     """The folders in which it lies, as they were named."""
     logs: set[str] = field(default_factory=set)
     """Logs that lie next to it, by the names under which they are read."""
-    joined: str = ""
-    """Names of its dumps in one folder, if only the unique ranks show that they are one job's."""
-    standing: float | None = None
-    """Seconds between two dumps of each rank that show it at the same operation."""
-    moved: str = ""
-    """The actions of a rank between two dumps of it."""
-    failed: set[int] = field(default_factory=set)
-    """World ranks with a watchdog that saw an operation fail or time out."""
-    performed: dict[tuple[str, str, int], Performed] = field(default_factory=dict)
-    """(communicator, operation, rank) to its latest record."""
+    contradictions: list[str] = field(default_factory=list)
+    """Parts of the evidence that do not fit each other, and the part that counts, in words."""
+    went_on: str | None = None
+    """What a rank did between two dumps of it; empty where they show all ranks at the same operations."""
+    performed: dict[tuple[str, int], Performed] = field(default_factory=dict)
+    """(communicator, rank) to a record of NCCL Inspector."""
     times: dict[tuple[str, str], dict[int, dict[int, float]]] = field(default_factory=dict)
     """(communicator, operation) to sequence to rank to the microseconds that its kernel ran."""
     notes: list[str] = field(default_factory=list)
@@ -274,54 +236,120 @@ class Evidence:
     not_seen: list[str] = field(default_factory=list)
     """Facts that the cluster did not report, with the permission or the setting that they need."""
 
+    def said(self, *states: State) -> list[Report]:
+        """Return the reports of these states, in the order in which they were read."""
+        return [report for report in self.reports if report.state in states]
 
-@dataclass(slots=True)
-class Decision:
-    """The document of the hang; ranks are world ranks."""
+    @property
+    def timeouts(self) -> list[Report]:
+        """Return the time-outs that watchdogs reported."""
+        return self.said("timed out")
 
-    kind: str = "undecided"
-    """late, stalled, inside, dead, mismatch, order, watchdog, or undecided, alive, slow."""
-    proven: bool = False
-    late: set[int] = field(default_factory=set)
-    waiting: set[int] = field(default_factory=set)
-    dead: set[int] = field(default_factory=set)
-    unknown: set[int] = field(default_factory=set)
+    @property
+    def lagging(self) -> list[Report]:
+        """Return the desync reports of ranks that others wait for, or that wait."""
+        return self.said("absent", "inside")
+
+    @property
+    def broken(self) -> dict[int, Report]:
+        """Return the first error of each rank with an operation that failed because of another rank."""
+        first: dict[int, Report] = {}
+        for report in self.said("broken", "left"):
+            if report.ranks:
+                first.setdefault(report.rank, report)
+        return first
+
+    @property
+    def queued(self) -> dict[int, Report]:
+        """Return each rank's last report of what it queued in the default group."""
+        return {report.rank: report for report in self.said("queued")}
+
+    @property
+    def failed(self) -> set[int]:
+        """Return the ranks with a watchdog that saw an operation fail or time out, by its counters."""
+        return {report.rank for report in self.said("failed")}
+
+    @property
+    def waiting(self) -> set[int]:
+        """Return the ranks with a watchdog that saw an operation fail or time out: they waited."""
+        return {report.rank for report in self.timeouts} | self.failed
+
+
+Ranks = AbstractSet[int]
+
+
+class At(NamedTuple):
+    """An operation as a decision names it."""
+
     group: str | None = None
     operation: str | None = None
     sequence: int | None = None
-    passing: float | None = None
-    """Seconds that the longest pending operation had waited when the dumps were taken, where that is not a hang yet."""
-    undated: str = ""
-    """Why the time of the dumps is unknown: the files' times may be those of copies."""
-    moved: str = ""
-    """How the dumps show that the job went on while they were written."""
+
+
+_NOWHERE = At()
+
+
+class Doubt(NamedTuple):
+    """Why dumps alone prove no hang."""
+
+    kind: Literal["moved", "undated", "passing"]
+    text: str
+    """The observation: progress of a rank, reason why the time is unknown, or the seconds of the longest wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The result about a hang, or a part of it that one rule found; ranks are world ranks."""
+
+    kind: str = ""
+    """late, stalled, inside, dead, mismatch, order, watchdog, or undecided, alive, slow; empty: weaker rules decide."""
+    proven: bool = False
+    late: Ranks = frozenset()
+    waiting: Ranks = frozenset()
+    dead: Ranks = frozenset()
+    unknown: Ranks = frozenset()
+    at: At = _NOWHERE
+    doubt: Doubt | None = None
     called: str = ""
-    """The operations that ranks called in the same place, if they differ."""
-    because: list[tuple[str, int, str]] = field(default_factory=list)
-    """Evidence: file, line (0 for none), text."""
-    uneven: str = ""
-    """Sizes that differ between ranks where they may, in words."""
-    contradictions: list[str] = field(default_factory=list)
-    places: dict[int, Process] = field(default_factory=dict)
-    suspects: set[int] = field(default_factory=set)
+    """The operations that ranks called in the same place, or the sizes, if they differ."""
+    because: tuple[Reason, ...] = ()
+    contradictions: tuple[str, ...] = ()
+    places: Mapping[int, Process] = field(default_factory=dict)
+    suspects: Ranks = frozenset()
     """Ranks of which some are late, unless those that are ahead called one operation more."""
     uncounted: bool = False
     """All ranks with dumps are inside an operation, and it is unknown whether these are all ranks."""
     unsure: str = ""
-    """Why none of the suspects is called late."""
+    """Why none of the suspects is called late, or what a late rank may wait for, unrecorded."""
     departed: bool = False
     """The late ranks left the communicator in which others are, or never created it."""
     inside_of: str = ""
     """The smaller communicator in which suspects, or unknown ranks, may wait together inside an operation."""
-    ahead: set[int] = field(default_factory=set)
+    ahead: Ranks = frozenset()
     """The minority, which may be wrong."""
     unnamed: int = 0
     """How many ranks are late where the evidence counts them and names none."""
-    unrecorded: bool = False
-    """A late rank may be in a send or a receive, which its backend's recorder leaves out."""
-    reported: list[str] = field(default_factory=list)
+    reported: tuple[str, ...] = ()
     """Errors of ranks in RAS's words, those that name a cause on the rank itself first."""
     seconds: float = 0
     """How long a watchdog was blocked, or how much later than the others a rank came after their time-out."""
-    nameless: list[Process] = field(default_factory=list)
+    nameless: tuple[Process, ...] = ()
     """Late or dead processes of unknown rank."""
+
+    def __add__(self, part: Decision) -> Decision:
+        """Return the decision with what a weaker rule found.
+
+        Its reasons and its waiting and unknown ranks are added; its late ranks count where it decides; other fields
+        replace those that it has.
+        """
+        shown = {item.name: getattr(part, item.name) or getattr(self, item.name) for item in fields(self)}
+        if part.kind:
+            shown |= {"proven": part.proven, "late": part.late}
+        shown |= {"at": self.at if part.at == _NOWHERE else part.at}
+        shown |= {name: getattr(self, name) | getattr(part, name) for name in ("waiting", "unknown")}
+        shown |= {name: (*getattr(self, name), *getattr(part, name)) for name in ("because", "contradictions")}
+        return Decision(**shown)
+
+    def suspecting(self, ahead: Ranks) -> Decision:
+        """Return the decision with suspects in place of late ranks; ``ahead``: the fewer, which may be wrong."""
+        return replace(self, late=frozenset(), suspects=self.late, ahead=ahead)

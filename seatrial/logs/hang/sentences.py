@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .counts import ONE_SAMPLE
-from .minority import NO_PAIRS
 from .subcommunicators import UNCLEAR
 
 if TYPE_CHECKING:
-    from .model import Decision, Evidence
+    from .model import Decision, Evidence, Ranks
 
 
-def ranks_in_words(ranks: set[int]) -> str:
+def ranks_in_words(ranks: Ranks) -> str:
     """Return 'rank 3', 'ranks 9 and 14', or the first of many."""
     ordered = sorted(ranks)
     if len(ordered) == 1:
@@ -27,7 +26,7 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _placed(made: Decision, ranks: set[int]) -> str:
+def _placed(made: Decision, ranks: Ranks) -> str:
     known = [
         f"{place.host}{f' GPU {place.gpu}' if place.gpu else ''}"
         for rank in sorted(ranks)[:4]
@@ -36,7 +35,7 @@ def _placed(made: Decision, ranks: set[int]) -> str:
     return f"{ranks_in_words(ranks)} ({', '.join(known)})" if known else ranks_in_words(ranks)
 
 
-def _with_nameless(made: Decision, ranks: set[int]) -> str:
+def _with_nameless(made: Decision, ranks: Ranks) -> str:
     """Return these ranks with their places, and the processes of unknown rank."""
     unidentified = "a process that left no dump" if made.uncounted else "a process"
     names = [f"process {p.pid} (GPU {p.gpu} of {p.host})" if p.pid else unidentified for p in made.nameless[:4]]
@@ -45,10 +44,10 @@ def _with_nameless(made: Decision, ranks: set[int]) -> str:
 
 
 def _where(made: Decision) -> str:
-    if made.operation is None:
+    group, operation, sequence = made.at
+    if operation is None:
         return "an operation that the evidence does not name"
-    number = "" if made.sequence is None else f" {made.sequence}"
-    return f"{made.operation}{number}" + (f" of {made.group}" if made.group else "")
+    return operation + ("" if sequence is None else f" {sequence}") + (f" of {group}" if group else "")
 
 
 def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
@@ -78,10 +77,10 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     if made.kind == "inside":
         which = "those processes" if len(made.unknown) > 1 else "that process"
         lead = f", while all others left one: look at {which} first"
-        sizes = f". Its sizes differ between ranks, {made.uneven}: splits that do not match hang like this"
+        sizes = f". Its sizes differ between ranks, {made.called}: splits that do not match hang like this"
         return (
             f"All ranks have entered {where}, and it does not finish: look at GPUs and network, no rank is late"
-            + (sizes if made.uneven else "")
+            + (sizes if made.called else "")
         ) + (_missing(made) + lead if made.unknown else "")
     if made.kind == "mismatch":
         what = "other operations or sizes" if many else "another operation or size"
@@ -108,9 +107,8 @@ def _late(made: Decision, waits: str) -> str:
     late, where = made.late, _where(made)
     them = "those processes" if len(late) + len(made.nameless) > 1 else "that process"
     if made.departed:
-        return (
-            f"{capital(_placed(made, late))} left {made.group} or never created it{waits} in it. Look at {them} first"
-        )
+        left = f"{capital(_placed(made, late))} left {made.at.group} or never created it"
+        return f"{left}{waits} in it. Look at {them} first"
     subject = capital(_with_nameless(made, late))
     if made.seconds:
         return (
@@ -118,7 +116,7 @@ def _late(made: Decision, waits: str) -> str:
             f" what {them} did before, not at the network"
         ) + _missing(made)
     never = f"{subject} never entered {where}{waits}. Look at {them} before the fabric and the ranks that wait"
-    return never + (NO_PAIRS if made.unrecorded else "") + _missing(made)
+    return never + made.unsure + _missing(made)
 
 
 def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
@@ -131,12 +129,12 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
             ". The others see a remote error: look at the first one named" if len(made.reported) > 1 and remote else ""
         )
         return f"NCCL RAS has errors: {'; '.join(made.reported[:4])}{remote_first}"
-    if made.moved:
+    if made.doubt and made.doubt.kind == "moved":
         return (
-            f"The job went on while these dumps were written, one after the other: {made.moved}. One look at each rank"
-            " proves no hang: take a second dump of all ranks"
+            f"The job went on while these dumps were written, one after the other: {made.doubt.text}. One look at"
+            " each rank proves no hang: take a second dump of all ranks"
         )
-    if made.undated:
+    if made.doubt and made.doubt.kind == "undated":
         missing = late | made.suspects
         never_entered = (
             f"{capital(_placed(made, missing))} had not reached" if missing else "Ranks waited and had reached"
@@ -144,14 +142,14 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         them = "those processes" if len(missing) > 1 else "that process"
         first = f"If a time-out wrote them, look at {them} first; a" if missing else "A"
         return (
-            f"{never_entered} {where} when these dumps were taken, at an unknown time: {made.undated}. {first} job"
+            f"{never_entered} {where} when these dumps were taken, at an unknown time: {made.doubt.text}. {first} job"
             " that runs looks like this for a moment: give a second dump of all ranks, some minutes later, or what the"
             " ranks wrote to standard error"
         ) + _missing(made)
-    if made.passing is not None:
+    if made.doubt:
         behind = f", and {_placed(made, late)} had not reached {where}" if late else ""
         return (
-            f"When these dumps were written, no rank had waited for longer than {made.passing:.1f} s{behind}: too"
+            f"When these dumps were written, no rank had waited for longer than {made.doubt.text} s{behind}: too"
             f" early to determine a hang from one look. Take a second dump of all ranks some minutes later, and give"
             f" both"
         )
@@ -183,7 +181,7 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
             f" {where}; whether {ranks_in_words(made.unknown)} entered it cannot be determined"
         ) + _missing(made)
     if made.waiting:
-        what = f"timed out in {where}" if made.operation else "waited for others"
+        what = f"timed out in {where}" if made.at.operation else "waited for others"
         return f"{capital(ranks_in_words(made.waiting))} {what}; the evidence does not show the late rank"
     return _by_ras(made) or "This evidence does not show whether the job hangs" + _missing(made)
 
@@ -211,7 +209,7 @@ def _watchdog(made: Decision) -> str:
     )
 
 
-def _still(ranks: set[int], seconds: float) -> str:
+def _still(ranks: Ranks, seconds: float) -> str:
     return (
         f"The NCCL watchdog of {ranks_in_words(ranks) if ranks else 'a rank'} did not run for {seconds} s: a CUDA or"
         " NCCL call does not return, or another thread holds Python's lock (GIL)"
@@ -224,10 +222,10 @@ def blocked_watchdogs(evidence: Evidence) -> str:
     It may be the rank that the others wait for, or one that cannot abort the operation that they aborted.
     """
     waited = {event.rank for event in evidence.timeouts}
-    blocked = [item for item in evidence.blocked if item.rank not in waited]
+    blocked = [item for item in evidence.said("blocked") if item.rank not in waited]
     if not blocked or not waited:
         return ""
-    ranks = {item.rank for item in blocked if item.rank is not None}
+    ranks = {rank for item in blocked for rank in item.ranks}
     stacks = "its stack" if len(blocked) == 1 else "their stacks"
     return f"{_still(ranks, max(item.seconds for item in blocked))}: look at {stacks}, with native frames, too"
 
@@ -246,8 +244,8 @@ def _slow(made: Decision) -> str:
     load = "(data loader, clocks, a GPU or host under load)"
     if any(file == "Inspector" for file, _, _ in made.because):
         return (
-            f"{capital(subject)} came last to every {made.operation} that all ranks recorded, and others waited: look"
-            f" at {'those processes' if many else 'that process'} first {load}, not at the network"
+            f"{capital(subject)} came last to every {made.at.operation} that all ranks recorded, and others waited:"
+            f" look at {'those processes' if many else 'that process'} first {load}, not at the network"
         )
     return (
         f"The job goes on, and {subject} {'were' if many else 'was'} behind the others in every sample: if it is slower"

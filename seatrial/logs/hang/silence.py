@@ -7,6 +7,7 @@ prints nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .watchdog import OWN_SIGNAL
@@ -18,22 +19,28 @@ if TYPE_CHECKING:
     from .model import Decision, Evidence
 
 
-def silent_ranks(made: Decision, evidence: Evidence, logged: Mapping[int, Process]) -> None:
+def silent_ranks(made: Decision, evidence: Evidence, logged: Mapping[int, Process]) -> Decision:
     """Call ranks gone that logged before, in complete logs, and do not report the signal; RAS would know better.
 
     ``logged``: the place of each rank's lines in the one job.
     """
     heard = evidence.queued
-    passed_on = any(OWN_SIGNAL not in item.text for item in heard.values())
+    passed_on = any(OWN_SIGNAL not in item.where[2] for item in heard.values())
     if made.kind not in ("undecided", "inside", "stalled") or evidence.samples or not passed_on:
-        return
-    speaking = set(heard) | {event.rank for event in evidence.timeouts} | evidence.failed | set(evidence.broken)
+        return made
+    speaking = set(heard) | evidence.waiting | set(evidence.broken)
     silent = set(logged) - speaking - set(evidence.ranks)
     if not silent or 2 * len(silent) > len(heard):
-        return
-    made.kind, made.proven, made.dead, made.late = "dead", True, silent, set()
-    made.waiting = (made.waiting | speaking) - silent
-    made.unknown -= silent | speaking
-    for rank in sorted(silent)[:4]:
-        text = f"rank {rank} does not report the signal to dump, which {len(heard)} others received"
-        made.because.append((logged[rank].file, 0, text))
+        return made
+    text = "rank {} does not report the signal to dump, which {} others received"
+    shown = [(logged[rank].file, 0, text.format(rank, len(heard))) for rank in sorted(silent)[:4]]
+    return replace(
+        made,
+        kind="dead",
+        proven=True,
+        dead=silent,
+        late=set(),
+        waiting=(made.waiting | speaking) - silent,
+        unknown=made.unknown - silent - speaking,
+        because=(*made.because, *shown),
+    )

@@ -21,6 +21,11 @@ _CALLS = 8
 SECOND_LOOK = 2.0
 """Seconds between two dumps of a rank that are two looks, and not one file twice."""
 
+_JOINED = (
+    "the dumps named {} are taken for one job's: their ranks complete one another, and a dump names neither host nor"
+    " job. If they are of two, give each its own folder"
+)
+
 
 @dataclass(slots=True)
 class Job:
@@ -53,17 +58,12 @@ def apart(parts: Iterable[Job]) -> list[Job]:
 def absorb(job: Job, part: Job) -> None:
     """Add a part to a job."""
     one, other = job.evidence, part.evidence
-    for name in ("files", "samples", "timeouts", "lagging", "called", "blocked", "notes", "pods", "not_seen"):
+    for name in ("files", "samples", "reports", "notes", "contradictions", "pods", "not_seen"):
         getattr(one, name).extend(getattr(other, name))
     for name in ("ranks", "groups", "calls", "performed", "times"):
         getattr(one, name).update(getattr(other, name))
-    one.broken = {**other.broken, **one.broken}
-    one.queued.update(other.queued)
-    one.unlike = one.unlike or other.unlike
-    one.gave_up = one.gave_up or other.gave_up
-    one.closed = one.closed or other.closed
     one.version = one.version or other.version
-    for name in ("world", "listed", "failed", "logs", "named"):
+    for name in ("world", "listed", "logs", "named"):
         getattr(one, name).update(getattr(other, name))
     job.folders |= part.folders
     job.stems |= part.stems
@@ -71,37 +71,14 @@ def absorb(job: Job, part: Job) -> None:
 
 
 def said_in(evidence: Evidence, files: set[str]) -> Evidence:
-    """Return the evidence of some files' texts alone."""
-    own = Evidence(pods=evidence.pods, not_seen=evidence.not_seen)
-    own.timeouts = [item for item in evidence.timeouts if item.file in files]
-    own.lagging = [item for item in evidence.lagging if item.file in files]
-    own.called = [item for item in evidence.called if item.file in files]
-    own.blocked = [item for item in evidence.blocked if item.where[0] in files]
-    own.broken = {rank: item for rank, item in evidence.broken.items() if item.file in files}
-    own.queued = {rank: item for rank, item in evidence.queued.items() if item.file in files}
-    own.failed = {item.reporter[0] for item in own.lagging + own.called} - {-1}
-    return own
+    """Return the reports of some logs alone."""
+    reports = [report for report in evidence.reports if report.where[0] in files]
+    return Evidence(pods=evidence.pods, not_seen=evidence.not_seen, reports=reports)
 
 
 def without(evidence: Evidence, files: set[str]) -> Evidence:
-    """Return the evidence without that of these files' logs."""
-    spoken = {file for _, file in speakers(evidence)} | {item.file for item in evidence.lagging + evidence.called}
-    rest = said_in(evidence, spoken - files)
-    return replace(
-        evidence,
-        timeouts=rest.timeouts,
-        lagging=rest.lagging,
-        called=rest.called,
-        broken=rest.broken,
-        queued={rank: item for rank, item in evidence.queued.items() if item.file not in files},
-        failed=rest.failed if files & spoken else evidence.failed,
-    )
-
-
-def speakers(evidence: Evidence) -> set[tuple[int, str]]:
-    """Return the ranks that report a time-out or an error, each with its file."""
-    timeouts = {(item.rank, item.file) for item in evidence.timeouts}
-    return timeouts | {(item.rank, item.file) for item in evidence.broken.values()}
+    """Return the evidence without the reports of these logs."""
+    return replace(evidence, reports=[report for report in evidence.reports if report.where[0] not in files])
 
 
 def same_job(one: Job, other: Job, *, surely: bool = False) -> bool:
@@ -130,7 +107,8 @@ def add(jobs: list[Job], part: Job, *, surely: bool = False) -> None:
     for job in jobs:
         if same_job(job, part, surely=surely):
             if job.folders & part.folders and not job.stems & part.stems:
-                job.evidence.joined = " and ".join(f"{stem}N" for stem in sorted(job.stems | part.stems)[:4])
+                stems = " and ".join(f"{stem}N" for stem in sorted(job.stems | part.stems)[:4])
+                job.evidence.contradictions = [_JOINED.format(stems)]
             absorb(job, part)
             return
         if _again(job, part):
@@ -157,17 +135,19 @@ def _look_again(job: Job, part: Job) -> None:
         before, after = first[rank].pending[:1], second[rank].pending[:1]
         if (before and before != after) or _last(first[rank].span) != _last(second[rank].span):
             position = f"{before[0].name.rpartition(':')[2]} {before[0].sequence}" if before else "no operation"
-            job.evidence.moved = job.evidence.moved or f"rank {rank} was at {position} in the first dump and went on"
-    lasted = _between(first, second)
-    if not job.evidence.moved and lasted >= SECOND_LOOK and len(both) == len(first) == len(second):
-        job.evidence.standing = lasted
+            went_on = job.evidence.went_on
+            job.evidence.went_on = went_on or f"rank {rank} was at {position} in the first dump and went on"
+    lasted = _between(first, second) >= SECOND_LOOK and len(both) == len(first) == len(second)
+    if job.evidence.went_on is None and lasted:
+        job.evidence.went_on = ""
+    looked = {**first, **second}
     for rank in both:  # of a copy, the file that it was copied from is the older one
         times = [time for time in (first[rank].written, second[rank].written) if time is not None]
         if first[rank].marks == second[rank].marks:
-            second[rank].written = min(times, default=None)
+            looked[rank] = replace(second[rank], written=min(times, default=None))
     part.evidence.ranks = {}
     absorb(job, part)
-    job.evidence.ranks = {**first, **second}
+    job.evidence.ranks = looked
 
 
 def _last(span: tuple[int, int] | None) -> int:
@@ -203,12 +183,13 @@ def _foreign(job: Job) -> list[Job]:
         known_elsewhere = {sample.file for each in made[1:] for sample in each.evidence.samples}
         evidence.files = [name for name in evidence.files if name not in known_elsewhere]
     if job.world:
-        size = max(job.world) + 1
-        foreign_files = {file for rank, file in speakers(evidence) if rank >= size}
-        if foreign_files:
-            own = said_in(evidence, foreign_files)
-            job.evidence = without(evidence, foreign_files)
-            made.append(Job(own))
+        errors = evidence.said("timed out", "broken", "left")
+        foreign = {item.where[0] for item in errors if item.rank > max(job.world)}
+        if foreign:
+            kept = [each for each in evidence.reports if each.where[0] not in foreign or each.state == "blocked"]
+            kept = [each for each in kept if each.state != "failed"]  # the job of these logs is not certain, either
+            job.evidence = replace(evidence, reports=kept)
+            made.append(Job(said_in(evidence, foreign)))
     return [each for each in made if each.evidence != Evidence()]
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .model import At, Decision
+
 if TYPE_CHECKING:
-    from .model import Decision, Evidence, Process, Sample
+    from .model import Evidence, Process, Sample
 
 UNCLEAR = (
     "some of them may only wait in a smaller communicator, for which the text of NCCL RAS does not name the ranks that"
@@ -102,37 +104,40 @@ def together(sample: Sample, behind: set[int]) -> tuple[set[int], str]:
     return (behind, SMALLER) if sample.number > len(listed) else (set(), "")
 
 
-def from_smaller(made: Decision, evidence: Evidence, *, frozen: bool) -> bool:
+def lasts(*, frozen: bool) -> str:
+    """Return whether samples show that a difference lasts, in words."""
+    return "in every sample" if frozen else "in one sample, which may be a temporary difference"
+
+
+def from_smaller(evidence: Evidence, *, frozen: bool) -> Decision | None:
     """Name the processes that are behind in a smaller communicator and ahead in none."""
-    last = evidence.samples[-1] if evidence.samples else None
-    troubles = _troubles(last) if last else []
-    if last is None or not troubles:
-        return False
+    last = evidence.samples[-1]
+    troubles = _troubles(last)
+    if not troubles:
+        return None
     ahead = set().union(*(trouble.ahead for trouble in troubles))
     late = {identity: p for trouble in troubles for identity, p in trouble.behind.items() if identity not in ahead}
     comms = {trouble.comm for trouble in troubles}
-    sure = {
-        identity: process
-        for identity, process in late.items()
-        if len(comms) == 1 or not _may_be_ahead(identity, troubles)
-    }
+    sure = {key: process for key, process in late.items() if len(comms) == 1 or not _may_be_ahead(key, troubles)}
     hidden = last.number > len(comms)
-    unclear = bool(late) and (
-        not sure or (len(sure) > 1 and hidden)
-    )  # several may wait together where counts are equal
+    unclear = bool(late) and (not sure or (len(sure) > 1 and hidden))  # several may wait together, with equal counts
     late = sure or late
     first = next((trouble for trouble in troubles if trouble.behind.keys() & late.keys()), troubles[0])
-    made.group, made.operation, made.sequence = f"communicator {first.comm}", first.operation, first.low + 1
-    if not late and len(troubles) == 1:
-        made.unnamed = first.unnamed_behind
-    made.proven = bool(late or made.unnamed) and not unclear and (frozen or bool(evidence.timeouts))
-    made.kind = "late" if made.proven else "undecided"
+    unnamed = first.unnamed_behind if not late and len(troubles) == 1 else 0
+    proven = bool(late or unnamed) and not unclear and (frozen or bool(evidence.timeouts))
     ranks = {process.rank for process in late.values() if process.rank is not None}
-    made.late, made.suspects = (set(), ranks) if unclear else (ranks, set())
-    made.nameless = [process for process in late.values() if process.rank is None]
-    lasts = "in every sample" if frozen else "in one sample, which may be a temporary difference"
-    for trouble in troubles[:3]:
-        number = len(trouble.behind) + trouble.unnamed_behind
-        text = f"RAS: {number} ranks of communicator {trouble.comm} launched {trouble.operation} up to {trouble.low}"
-        made.because.append((last.file, 0, f"{text}, others more, {lasts}"))
-    return True
+    texts = [
+        f"RAS: {len(trouble.behind) + trouble.unnamed_behind} ranks of communicator {trouble.comm} launched"
+        f" {trouble.operation} up to {trouble.low}, others more, {lasts(frozen=frozen)}"
+        for trouble in troubles[:3]
+    ]
+    return Decision(
+        kind="late" if proven else "undecided",
+        proven=proven,
+        late=set() if unclear else ranks,
+        suspects=ranks if unclear else set(),
+        nameless=tuple(process for process in late.values() if process.rank is None),
+        unnamed=unnamed,
+        at=At(f"communicator {first.comm}", first.operation, first.low + 1),
+        because=tuple((last.file, 0, text) for text in texts),
+    )

@@ -7,15 +7,17 @@ queued nothing or queued work that its GPU does not finish. A member without a d
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from .dump_times import NS, needs_all
-from .flight_recorder import EQUAL_SIZES, EQUAL_SIZES_BY_GLOO, gloo
-from .model import Evidence, Group, Operation, Rank
+from .flight_recorder import EQUAL_SIZES
+from .gloo import called_apart, completed, may_have_broken, may_have_failed
+from .model import Evidence, Operation
 
 MAX_EDGES = 3_000_000
+_EQUAL_SIZES_BY_GLOO = frozenset(["gloo:all_gather", "gloo:gather"])
+"""Those that gloo refuses with sizes that differ from the rank's own (ProcessGroupGloo.cpp), so that all send the
+same."""
 
 
 @dataclass(slots=True)
@@ -44,14 +46,7 @@ class Waits:
 
 def analyse(evidence: Evidence) -> Waits:
     """Return the ends of all chains of waits."""
-    _members(evidence)
-    _close(evidence)
-    _reopen(evidence)
-    heads = (
-        _gloo_heads(evidence)
-        if gloo(evidence.ranks.values())
-        else {rank: made.pending[0] for rank, made in evidence.ranks.items() if made.pending}
-    )
+    heads = {rank: made.pending[0] for rank, made in evidence.ranks.items() if made.pending}
     waits = Waits(heads=heads, unknown=evidence.world - set(evidence.ranks), waiting=set(heads))
     at: dict[tuple[str, int], set[int]] = defaultdict(set)
     for rank, head in heads.items():
@@ -61,131 +56,8 @@ def analyse(evidence: Evidence) -> Waits:
         return waits
     edges = _edges(evidence, heads, at)
     _ends(waits, evidence, edges)
-    waits.late -= {rank for rank in waits.late - set(heads) if _may_have_failed(evidence, rank)}
+    waits.late -= {rank for rank in waits.late - set(heads) if may_have_failed(evidence, rank)}
     return waits
-
-
-def _close(evidence: Evidence) -> None:
-    """Take from the pending ones what gloo's recorder did not mark: its rank went on, and so did all others."""
-    ranks = evidence.ranks
-    for rank, made in ranks.items():
-        newest = max((operation.created for operation in made.finished.values()), default=0)
-        left = []
-        for operation in made.pending:
-            members = set(evidence.groups[operation.group].members) - {rank}
-            through = members and all(_completed(ranks.get(m), operation.group, operation.sequence) for m in members)
-            if not (through and operation.created < newest and operation.name.startswith("gloo:")):
-                left.append(operation)
-        if len(left) < len(made.pending):
-            made.pending, made.first_pending = left, {}
-            for operation in left:
-                if not operation.p2p:
-                    made.first_pending.setdefault(operation.group, operation.sequence)
-
-
-def _reopen(evidence: Evidence) -> None:
-    """Put ranks with a broken operation back into it: gloo's recorder calls it retired.
-
-    Such are those that say so, and those that cannot be through with it, since a member never queued it. It is the last
-    one that they queued, unless a rank went on from there, or they wait in a send or a receive.
-    """
-    highest: dict[str, int] = {}
-    for made in evidence.ranks.values():
-        for group, sequence in made.enqueued.items():
-            highest[group] = max(sequence, highest.get(group, -1))
-    behind: dict[tuple[str, int], float] = {}
-    for rank, made in evidence.ranks.items():
-        last = made.last
-        if made.pending or made.sends or last is None or not last.name.startswith("gloo:"):
-            continue
-        group = last.group
-        if highest.get(group, -1) > last.sequence:
-            continue
-        if rank not in evidence.broken:
-            if (group, last.sequence) not in behind:
-                behind[group, last.sequence] = _unentered(evidence, last)
-            if behind[group, last.sequence] * NS <= last.created:
-                continue
-        made.pending, made.first_pending = [last], {group: last.sequence}
-        if made.finished.get(group) == last:
-            del made.finished[group]
-
-
-def _unentered(evidence: Evidence, operation: Operation) -> float:
-    """Return the time at which a member had not queued a collective that needs all, by its dump; 0 if all had."""
-    if not needs_all(operation):
-        return 0
-    members = (evidence.ranks.get(member) for member in evidence.groups[operation.group].members)
-    absent = [made for made in members if made and made.enqueued.get(operation.group, -1) < operation.sequence]
-    return max((math.inf if made.written is None else made.written for made in absent), default=0)
-
-
-def _may_have_broken(made: Rank | None, group: str, sequence: int) -> bool:
-    """Return whether a rank's completed operations may have ended in an error.
-
-    gloo's recorder calls that retired, too.
-    """
-    last = made.last if made else None
-    return last is None or (last.name.startswith("gloo:") and (last.group, last.sequence) == (group, sequence))
-
-
-def _may_have_failed(evidence: Evidence, rank: int) -> bool:
-    """Return whether a rank's last operation may have ended in an error, which gloo's recorder calls retired, too.
-
-    A member of that group has no dump, and no other one went on there.
-    """
-    last = evidence.ranks[rank].last
-    if last is None or not last.name.startswith("gloo:"):
-        return False
-    members = set(evidence.groups[last.group].members)
-    on = any(evidence.ranks[m].enqueued.get(last.group, -1) > last.sequence for m in members & set(evidence.ranks))
-    return not on and (len(members) < 2 or not members <= set(evidence.ranks))
-
-
-def _members(evidence: Evidence) -> None:
-    """Give the groups without members in any dump the ranks that recorded an operation there.
-
-    gloo lists none; the default group has all ranks, and of those every number up to the highest that is known. Where
-    no rank has completed an operation in a group, those that wait nowhere may be members that have not come yet.
-    """
-    bare = [group for group in evidence.groups.values() if not group.members]
-    if not bare:
-        return
-    evidence.world |= set(range(max(evidence.world, default=-1) + 1))
-    idle = {rank for rank, made in evidence.ranks.items() if not made.pending}
-    for group in bare:
-        recorded = {rank for rank, made in evidence.ranks.items() if group.key in made.enqueued}
-        everyone = group.name == "default_pg" or group.key == "0"
-        fresh = not any(group.key in made.finished for made in evidence.ranks.values())
-        members = tuple(sorted(evidence.world if everyone else recorded | idle if fresh else recorded))
-        evidence.groups[group.key] = Group(group.key, group.name, members)
-
-
-def _gloo_heads(evidence: Evidence) -> dict[int, Operation]:
-    """Return the position of each rank without states.
-
-    At an operation that a member has not queued, else at its last.
-    """
-    ranks = evidence.ranks
-    least: dict[str, int] = {}
-    for key, group in evidence.groups.items():
-        least[key] = min((ranks[m].enqueued.get(key, -1) for m in group.members if m in ranks), default=-1)
-    heads: dict[int, Operation] = {}
-    for rank, made in ranks.items():
-        for operation in made.pending:
-            if not operation.p2p and operation.sequence > least.get(operation.group, -1):
-                heads[rank] = operation
-                break
-        made.first_pending = {heads[rank].group: heads[rank].sequence} if rank in heads else {}
-    if not heads:
-        heads = {rank: made.pending[-1] for rank, made in ranks.items() if made.pending}
-    for rank, made in ranks.items():
-        last = made.pending[-1] if made.pending else None
-        unheard = set(evidence.groups[last.group].members) - set(ranks) if last else set()
-        if rank not in heads and last is not None and unheard:
-            heads[rank] = last
-            made.first_pending = {last.group: last.sequence}
-    return heads
 
 
 def _mismatch(waits: Waits, at: dict[tuple[str, int], set[int]], evidence: Evidence) -> bool:
@@ -197,14 +69,15 @@ def _mismatch(waits: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
     for rank, made in evidence.ranks.items():
         for group, done in made.finished.items():
             through[group, done.sequence][rank] = done
-    apart = _broke_apart(waits, evidence, through)
-    for group, sequence in apart + sorted(at):
+    apart = called_apart(evidence, {head.group for head in waits.heads.values()})
+    through.update(apart)
+    for group, sequence in [*apart, *sorted(at)]:
         standing = at.get((group, sequence), set())
         called = {**through.get((group, sequence), {}), **{rank: waits.heads[rank] for rank in standing}}
         ranks = set(called)
         names = Counter(operation.name for operation in called.values())
         name = next(iter(names))
-        uniform = len(names) == 1 and (name.rpartition(":")[2] in EQUAL_SIZES or name in EQUAL_SIZES_BY_GLOO)
+        uniform = len(names) == 1 and (name.rpartition(":")[2] in EQUAL_SIZES or name in _EQUAL_SIZES_BY_GLOO)
         sized = Counter(operation.sizes for operation in called.values() if operation.sizes) if uniform else Counter()
         kinds = names if len(names) > 1 else sized
         ranks = ranks if kinds is names else {rank for rank in ranks if called[rank].sizes}
@@ -223,25 +96,6 @@ def _mismatch(waits: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
         )
         return True
     return False
-
-
-def _broke_apart(
-    waits: Waits, evidence: Evidence, through: dict[tuple[str, int], dict[int, Operation]]
-) -> list[tuple[str, int]]:
-    """Return where ranks called different operations by gloo, the first one first, and add these to ``through``.
-
-    Its recorder calls what broke retired, as what is done: ranks that gave up there are at it, or further on. Where
-    none says that it broke, it is the last that they queued.
-    """
-    queued: dict[tuple[str, int], dict[int, Operation]] = defaultdict(dict)
-    standing = {head.group for head in waits.heads.values()}
-    for rank, made in evidence.ranks.items():
-        for key, operation in made.queued_at.items():
-            if key[0] in standing if evidence.broken else made.last == operation and not made.sends:
-                queued[key][rank] = operation
-    apart = [key for key, called in queued.items() if len({operation.name for operation in called.values()}) > 1]
-    through.update({key: queued[key] for key in apart})
-    return sorted(apart, key=lambda key: min(operation.created for operation in queued[key].values()))
 
 
 Node = int | tuple[str, int]
@@ -265,22 +119,13 @@ def _edges(
             edges[node].add((group, lowest[group]))
             edges[node] |= at[group, lowest[group]]
             continue
-        blocking = {m for m in members if m not in here and not _completed(evidence.ranks.get(m), group, sequence)}
+        blocking = {m for m in members if m not in here and not completed(evidence.ranks.get(m), group, sequence)}
         total += len(blocking)
         edges[node] |= blocking
     for rank, head in heads.items():
         if head.p2p:
             edges[rank] |= _partners(evidence, heads, rank, head)
     return edges
-
-
-def _completed(made: Rank | None, group: str, sequence: int) -> bool:
-    if made is None:
-        return False
-    first = made.first_pending.get(group)
-    if first is not None:
-        return first > sequence
-    return made.completed.get(group, -1) >= sequence
 
 
 def _partners(evidence: Evidence, heads: dict[int, Operation], rank: int, head: Operation) -> set[int]:
@@ -323,7 +168,7 @@ def _ends(waits: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
             elsewhere = set(evidence.groups[node[0]].members) - here
             if not elsewhere:
                 _together(waits, here)
-            elif any(not _may_have_broken(evidence.ranks.get(m), *node) for m in elsewhere):
+            elif any(not may_have_broken(evidence.ranks.get(m), *node) for m in elsewhere):
                 waits.late |= here
                 waits.stalled |= here
     waits.stuck = waits.stuck or _stuck(waits, evidence, edges)

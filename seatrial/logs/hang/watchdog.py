@@ -7,14 +7,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from . import ras_in_logs
-from .model import Blocked, Broken, Evidence, Lagging, Queued, Timeout
+from .model import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
+
+    from .model import Evidence, Reason
 
 ANCHORS = (
     b"Watchdog caught collective",
@@ -28,11 +30,13 @@ ANCHORS = (
     b"watchdog got stuck for ",
 )
 MAX_KEPT = 20_000
+MAX_LINE = 20_000
+MAX_REPORTS = 100_000
 MAX_BLOCK = 4 << 20
 _TIMEOUT = re.compile(
     r"\[(?:PG[^\]]{0,80}?\(([^)]{1,60})\)\s)?[^\]]{0,60}Rank (\d{1,7})\]\s+"
     r"Watchdog caught collective operation timeout: "
-    r"WorkNCCL\(SeqNum=(\d{1,15}), OpType=(\w+)"
+    r"WorkNCCL\(SeqNum=(\d{1,15}), OpType=(\w+)(?:, (NumelIn=\d{1,15}, NumelOut=\d{1,15}))?"
 )
 _STATUS = re.compile(
     r"PG GUID ([^(]{0,40})\(([^)]{1,60})\) Rank (\d{1,7})\].{0,80}work sequence id: (\d{1,15}).{0,40}"
@@ -79,7 +83,7 @@ _ANY = re.compile(
 
 
 def watched(evidence: Evidence, file: str, chunks: Iterable[bytes], *, answers: bool = False) -> Iterator[bytes]:
-    """Pass a log's chunks on, and add its time-outs and reports at its end, with ``answers`` those of RAS, too."""
+    """Pass a log's chunks on, and add its reports at its end, with ``answers`` those of RAS, too."""
     ras_text = bytearray()
     matched_lines: list[tuple[int, str]] = []
     rest, before = b"", 0
@@ -97,144 +101,148 @@ def watched(evidence: Evidence, file: str, chunks: Iterable[bytes], *, answers: 
                     )
         before += rest.count(b"\n", 0, end)
         rest = rest[end:]
-    read_numbered(evidence, file, matched_lines)
+    read(evidence, file, matched_lines)
     if ras_text:
         ras_in_logs.read(evidence, file, ras_text[: ras_in_logs.MAX_SPAN].decode("utf-8", "replace"))
 
 
-def read(evidence: Evidence, file: str, lines: Iterable[str]) -> None:
-    """Add the time-outs and reports of a log."""
-    read_numbered(evidence, file, enumerate(lines, 1))
+def read(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]]) -> None:
+    """Add the reports of a log's lines, each with its number."""
+    log = _Log(file)
+    for number, whole in lines:
+        for line in _reports(whole):
+            if len(line) <= MAX_LINE:
+                log.take(number, line)
+    evidence.reports += list(log.reports.values())[: MAX_REPORTS - len(evidence.reports)]
 
 
-def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]]) -> None:
-    """Add the time-outs and reports of some lines, each with its number."""
-    at, snapshot = "", 0
-    for number, line in ((number, piece) for number, whole in lines for piece in _reports(whole)):
-        if len(line) > 20_000 or len(evidence.timeouts) > MAX_KEPT or len(evidence.lagging) > MAX_KEPT:
-            continue
-        text = line.strip()[:300]
+@dataclass(slots=True)
+class _Log:
+    """The reports of one log."""
+
+    file: str
+    reports: dict[Hashable, Report] = field(default_factory=dict)
+    """By what they are about: of errors only the first of each rank, of the operations queued last only the latest."""
+    uncounted: dict[tuple[int, int], list[Hashable]] = field(default_factory=dict)
+    """Rank and number to time-outs without counters, which a later line has."""
+    unplaced: list[Hashable] = field(default_factory=list)
+    """Desync reports without a group, which a later line has."""
+    at: str = ""
+    snapshot: int = 0
+
+    def take(self, number: int, line: str) -> None:
+        """Read one line."""
+        where = (self.file, number, line.strip()[:300])
         world = int(match[1]) if "[rank" in line and (match := _WORLD.match(line)) else None
         again = world is None and _OF_GROUP.search(line)
         if "Watchdog caught" in line and not again and (match := _TIMEOUT.search(line)):
             rank = int(match[2]) if world is None else world
-            evidence.timeouts.append(Timeout(rank, int(match[3]), match[4], file, number, text, match[1] or ""))
+            event = Report("timed out", where, (rank,), match[4], int(match[3]), match[1] or "", sizes=match[5] or "")
+            key = self._add(replace(event, reporter=(rank, int(match[2]))))
+            self.uncounted.setdefault((rank, int(match[3])), []).append(key)
         elif "ast enqueued " in line:
-            _counters(evidence, file, number, line, world)
+            self._counters(where, line, world)
         elif "#" in line and (match := _AT.search(line)):
-            at = match[1]
+            self.at = match[1]
         elif "ranks:" in line and (match := _SNAPSHOT.search(line)):
-            snapshot = int(match[1])
-        elif "ed " in line and len(evidence.called) < MAX_KEPT and (match := _CALLED.search(line)):
-            evidence.called.append(Lagging(_ranks(match[1]), True, snapshot, match[2], file, number, text))
+            self.snapshot = int(match[1])
+        elif "ed " in line and (match := _CALLED.search(line)):
+            self._desync(Report("called", where, _ranks(match[1]), match[2], self.snapshot))
         elif "didn't join" in line and (match := _FINISHED.search(line)):
-            evidence.lagging.append(Lagging(_ranks(match[1]), False, int(match[3]), at, file, number, text))
+            self._desync(Report("absent", where, _ranks(match[1]), self.at, int(match[3])))
         elif "didn't finish" in line and (match := _JOINED.search(line)):
-            evidence.lagging.append(Lagging(_ranks(match[1]), True, int(match[2]), at, file, number, text))
+            self._desync(Report("inside", where, _ranks(match[1]), self.at, int(match[2])))
         elif "lagging" in line and (match := _RANKS.search(line)):
-            evidence.lagging.append(Lagging(_ranks(match[1]), False, None, at, file, number, text))
+            self._desync(Report("absent", where, _ranks(match[1]), self.at))
+        elif "got stuck" in line and (match := _BLOCKED.search(line)):
+            own = _OF_WORLD.search(line)
+            blocked = int(own[1]) if world is None and own is not None else world
+            self._add(Report("blocked", where, () if blocked is None else (blocked,), seconds=int(match[1])))
         else:
-            _stuck(evidence, file, number, line, world)
-            _of_gloo(evidence, file, number, line)
+            self._of_gloo(where, line)
 
+    def _add(self, report: Report, *about: Hashable) -> Hashable:
+        key = (report.state, *about) if about else len(self.reports)
+        if len(self.reports) < MAX_REPORTS and (key not in self.reports or report.state == "queued"):
+            self.reports[key] = report
+        return key
 
-def _stuck(evidence: Evidence, file: str, number: int, line: str, world: int | None) -> None:
-    """Add a watchdog that is blocked itself."""
-    if "got stuck" in line and (match := _BLOCKED.search(line)) and len(evidence.blocked) < MAX_KEPT:
-        own = _OF_WORLD.search(line)
-        rank = int(own[1]) if world is None and own is not None else world
-        evidence.blocked.append(Blocked(rank, int(match[1]), (file, number, line.strip()[:300])))
+    def _desync(self, report: Report) -> None:
+        self.unplaced.append(self._add(report))
 
+    def _counters(self, where: Reason, line: str, world: int | None) -> None:
+        """Add how far a rank came in a group: that of a time-out, or the default one at a time-out's signal."""
+        if match := _STATUS.search(line):
+            self._status(match, int(match[3]) if world is None else world)
+            if world is not None:
+                self._add(Report("failed", where, (world,)), world)
+                for key in self.unplaced:
+                    self._amend(key, number=match[1].strip(), group=match[2], reporter=(world, int(match[3])))
+                self.unplaced = []
+        elif match := _EARLIER_STATUS.search(line):
+            rank = int(match[3]) if world is None else world
+            self._status(match, rank)
+            self._add(Report("failed", where, (rank,)), rank)
+        elif match := _SIGNAL.search(line):
+            self._add(Report("queued", where, (int(match[1]),), sequence=int(match[2])), int(match[1]))
 
-def _counters(evidence: Evidence, file: str, number: int, line: str, world: int | None) -> None:
-    """Add how far a rank came in a group: that of a time-out, or the default one if it received a time-out's signal."""
-    if match := _STATUS.search(line):
-        _status(evidence, match, int(match[3]) if world is None else world)
-        _group(evidence, match, file, world)
-    elif match := _EARLIER_STATUS.search(line):
-        rank = int(match[3]) if world is None else world
-        _status(evidence, match, rank)
-        evidence.failed.add(rank)
-    elif match := _SIGNAL.search(line):
-        evidence.queued[int(match[1])] = Queued(int(match[1]), int(match[2]), file, number, line.strip()[:300])
+    def _status(self, match: re.Match[str], rank: int) -> None:
+        """Add group and counters to the time-out that a line is about."""
+        if keys := self.uncounted.get((rank, int(match[4]))):
+            number = match[1].strip()
+            group = match[2] or ("default_pg" if number == "0" else "")
+            self._amend(keys.pop(0), group=group, number=number, enqueued=int(match[5]), completed=int(match[6]))
 
+    def _amend(self, key: Hashable, **shown: Any) -> None:
+        if key in self.reports:
+            self.reports[key] = replace(self.reports[key], **shown)
 
-def _of_gloo(evidence: Evidence, file: str, number: int, line: str) -> None:
-    """Add gloo's message about a failed operation."""
-    text = line.strip()[:300]
-    if "RuntimeError" in line and (match := _BROKEN.search(line)) and len(evidence.broken) < MAX_KEPT:
-        rank = int(match[1])
-        evidence.broken.setdefault(rank, Broken(rank, bool(match[2]), file, number, text))
-    elif "Timed out waiting" in line and "/gloo/transport/tcp/" in line:  # unbound_buffer.cc
-        evidence.gave_up = evidence.gave_up or (file, number, text)
-    elif " by peer" in line and "/gloo/transport/tcp/" in line:  # pair.cc
-        evidence.closed = evidence.closed or (file, number, text)
-    elif "Received data size doesn't match" in line:  # gloo/transport/tcp/pair.cc
-        evidence.unlike = evidence.unlike or (file, number, text)
-    elif "monitoredBarrier" in line and (match := _BARRIER.search(line)):
-        evidence.lagging.append(Lagging(_ranks(match[1]), False, None, "monitored_barrier", file, number, text))
+    def _of_gloo(self, where: Reason, line: str) -> None:
+        """Add gloo's message about a failed operation."""
+        if "RuntimeError" in line and (match := _BROKEN.search(line)):
+            self._add(Report("left" if match[2] else "broken", where, (int(match[1]),)), int(match[1]))
+        elif "Timed out waiting" in line and "/gloo/transport/tcp/" in line:  # unbound_buffer.cc
+            self._add(Report("broken", where), None)
+        elif " by peer" in line and "/gloo/transport/tcp/" in line:  # pair.cc
+            self._add(Report("left", where), None)
+        elif "Received data size doesn't match" in line:  # gloo/transport/tcp/pair.cc
+            self._add(Report("unlike", where), None)
+        elif "monitoredBarrier" in line and (match := _BARRIER.search(line)):
+            self._desync(Report("absent", where, _ranks(match[1]), "monitored_barrier"))
 
 
 def _reports(line: str) -> list[str]:
     """Return the reports of a line: processes that write to one pipe lose line ends between theirs."""
     several = line.count("Watchdog caught") + line.count("last enqueued work") > 1
-    return _NEXT.split(line) if several and len(line) <= 20_000 else [line]
+    return _NEXT.split(line) if several and len(line) <= MAX_LINE else [line]
 
 
-def _status(evidence: Evidence, match: re.Match[str], rank: int) -> None:
-    for index, known in enumerate(evidence.timeouts):
-        if known.rank == rank and known.sequence == int(match[4]) and known.enqueued is None:
-            number = match[1].strip()
-            group = match[2] or ("default_pg" if number == "0" else "")
-            evidence.timeouts[index] = replace(
-                known, group=group, number=number, enqueued=int(match[5]), completed=int(match[6])
-            )
-            return
-
-
-def _group(evidence: Evidence, match: re.Match[str], file: str, world: int | None) -> None:
-    """Give a report the group that this line, which follows it, is about."""
-    if world is None:
-        return
-    group = match[1].strip(), match[2]
-    evidence.failed.add(world)
-    for reports in (evidence.lagging, evidence.called):
-        for index in range(len(reports) - 1, -1, -1):
-            known = reports[index]
-            if known.file != file or known.reporter != (-1, -1):
-                break
-            reports[index] = replace(known, group=group, reporter=(world, int(match[3])))
-
-
-def in_world(evidence: Evidence, reported: list[Lagging]) -> list[Lagging]:
-    """Return the desync reports with ranks of the world; without ranks if they are unknown.
+def in_world(evidence: Evidence) -> list[Report]:
+    """Return the reports with the world ranks of each desync report; without ranks where these are unknown.
 
     A rank that itself reports a time-out or a failure waits for a rank, too: it is not among the missing.
     """
-    world_ranks: dict[tuple[tuple[str, str], int], int] = {}
-    for item in reported:
-        world_ranks[item.group, item.reporter[1]] = item.reporter[0]
-    waiting = evidence.failed | {event.rank for event in evidence.timeouts}
+    desync = evidence.said("absent", "inside", "called")
+    known = {(item.group, item.number, item.reporter[1]): item.reporter[0] for item in desync}
+    waiting = evidence.waiting
     translated = []
-    for item in reported:
-        ranks = _of_world(item, evidence, world_ranks)
-        if not item.joined:
+    for item in evidence.reports:
+        ranks = _of_world(item, evidence, known) if item.state in ("absent", "inside", "called") else item.ranks
+        if item.state == "absent":
             ranks = tuple(rank for rank in ranks if rank not in waiting)
-        translated.append(replace(item, ranks=ranks))
+        translated.append(item if ranks == item.ranks else replace(item, ranks=ranks))
     return translated
 
 
-def _of_world(
-    item: Lagging, evidence: Evidence, world_ranks: dict[tuple[tuple[str, str], int], int]
-) -> tuple[int, ...]:
-    number, name = item.group
-    if name in ("", "default_pg") or number == "0":
+def _of_world(item: Report, evidence: Evidence, known: Mapping[tuple[str, str, int], int]) -> tuple[int, ...]:
+    """Return the world ranks of a report; ``known``: group, number and rank there to the world rank."""
+    if item.group in ("", "default_pg") or item.number == "0":
         return item.ranks
     world, own = item.reporter
     for group in evidence.groups.values():
-        if group.name == name and own < len(group.members) and group.members[own] == world:
+        if group.name == item.group and own < len(group.members) and group.members[own] == world:
             return tuple(group.members[rank] for rank in item.ranks if rank < len(group.members))
-    ranks = [world_ranks.get((item.group, rank)) for rank in item.ranks]
+    ranks = [known.get((item.group, item.number, rank)) for rank in item.ranks]
     return () if None in ranks else tuple(rank for rank in ranks if rank is not None)
 
 
