@@ -3,11 +3,15 @@
 A type is a TypedDict, ``list[T]``, ``dict[str, T]``, ``T | None``, a Literal, a StrEnum, a plain type, or a kind of
 values (``Annotated[int, Kind(...)]``). Where no class is worth its lines, an object is written as ``{"key": T}`` (a key
 that ends in ! must be there) and a list of such as ``[{...}]``. Null is absent; other keys are not seen.
+
+``filled`` also gives a document every key of its type, so that its readers need no defaults of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -15,7 +19,9 @@ from typing import (
     Literal,
     NotRequired,
     TypeGuard,
+    TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -95,7 +101,7 @@ def _single(kind: Kind) -> Check:
 
 def _object(types: dict[str, tuple[Any, bool]]) -> Check:
     fields = [
-        (key, hint if hint in _WHOLLY else None, checker(hint), needed and get_origin(hint) is not NotRequired)
+        (key, _wholly(hint), checker(hint), needed and get_origin(hint) is not NotRequired)
         for key, (hint, needed) in types.items()
     ]
 
@@ -115,6 +121,10 @@ def _object(types: dict[str, tuple[Any, bool]]) -> Check:
     return differs
 
 
+def _wholly(hint: Any) -> Any:
+    return next((each for each in _WHOLLY if hint in (each, each | None)), None)
+
+
 def _entries(kind: type[list[Any] | dict[str, Any]], of: Any, place: Callable[[Any], str]) -> Check:
     test, wholly = checker(of), {of} if of in _WHOLLY else None
 
@@ -129,6 +139,82 @@ def _entries(kind: type[list[Any] | dict[str, Any]], of: Any, place: Callable[[A
         return ""
 
     return differs
+
+
+_EMPTY = {str: "", int: 0, float: 0.0, bool: False}
+_Filler = Callable[[Any], Any]
+_T = TypeVar("_T")
+_check = cache(checker)
+
+
+def filled(hint: Any, document: Any) -> tuple[Any, str]:
+    """Return a document with every key of its TypedDicts, and its first mismatch in one line; '' without one.
+
+    What is missing or null is None where the type allows it (``T | None``), else the empty value of the type.
+    """
+    made = _filler(hint)(document)
+    return made, _check(hint)(made)
+
+
+def empty(kind: type[_T]) -> _T:
+    """Return an object of a TypedDict of which nothing is known."""
+    return cast("_T", filled(kind, {})[0])
+
+
+@cache
+def _filler(hint: Any) -> _Filler:
+    """Return a function that replaces null and missing values by the type's empty value; other values stay.
+
+    Made once for each type: a record holds thousands of values of a few dozen types.
+    """
+    if is_typeddict(hint):
+        fillers = {key: _filler(each) for key, each in get_type_hints(hint).items()}
+        return partial(_with_every_key, fillers, hint.__required_keys__)
+    kind, inner = get_origin(hint), get_args(hint)
+    holders = {list: _list, dict: _mapping, Union: _optional, UnionType: _optional}
+    if kind in holders:
+        *_, of = (each for each in inner if each is not NoneType)
+        return partial(holders[kind], _filler(of))
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return partial(_word, {str(word): word for word in hint})
+    return partial(_plain, _EMPTY.get(hint))
+
+
+def _with_every_key(fillers: Mapping[str, _Filler], required: frozenset[str], value: Any) -> Any:
+    if not isinstance(value, Mapping | NoneType):
+        return value
+    made = dict(value or {})
+    for key, fill in fillers.items():
+        item = made.get(key)
+        if item is None and key not in required:
+            made.pop(key, None)
+        else:
+            made[key] = fill(item)
+    return made
+
+
+def _optional(fill: _Filler, value: Any) -> Any:
+    return None if value is None else fill(value)
+
+
+def _list(fill: _Filler, value: Any) -> Any:
+    if not isinstance(value, list | NoneType):
+        return value
+    return [item if item is None else fill(item) for item in value or ()]
+
+
+def _mapping(fill: _Filler, value: Any) -> Any:
+    if not isinstance(value, dict | NoneType):
+        return value
+    return {key: item if item is None else fill(item) for key, item in (value or {}).items()}
+
+
+def _word(word_of: Mapping[str, str], value: Any) -> Any:
+    return word_of.get(value, value) if isinstance(value, str) else value
+
+
+def _plain(empty: object, value: Any) -> Any:
+    return empty if value is None else value
 
 
 def at(key: str, problem: str) -> str:

@@ -6,8 +6,8 @@ is foreign text: bounded here, and redacted before it is shown.
 
 The probe's output is compared with the types of its stages once, here, on arrival: any program that can write to a
 pod's output can print a line that looks like evidence. A stage with fields of other types or bounds than the probe
-gives them is not taken at all, so that no rule meets it. A field may be null or missing: unknown. Fields that are not
-listed are not read.
+gives them is not taken at all, so that no rule meets it. What is null or missing is filled in by the same types: an
+empty list or mapping, and of a single value None, which is unknown. Fields that are not listed are not read.
 """
 
 from __future__ import annotations
@@ -16,29 +16,28 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, TypeAlias, cast
 
-from ..cluster.json_types import Check, at, checker, is_number
+from ..cluster.json_types import at, filled, is_number
 from ..cluster.redact import redact_value
 from ..cluster.unstructured import as_map
 from .stages import COLLECTIVE, NUMBERED, STAGES, SWEEP_STAGES
 from .stages.hardware import EndStage
 
 BY_PREFIX = (COLLECTIVE, *NUMBERED)
+_TYPES = {**STAGES, **SWEEP_STAGES}
+StageData: TypeAlias = dict[str, Any]
+"""A stage's output, by its type in jobs/run/stages."""
 
 
-def misfit(stage: str, data: dict[str, object]) -> str:
-    """Describe where a stage's data differs from the probe's format; '' if it does not, or the stage is not read."""
-    check = _checks().get(next((name for name in BY_PREFIX if stage.startswith(name)), stage))
-    if check and (problem := check(data)):
-        return at(stage, problem)
-    return _unread(data.get("nccl"), stage)
+def taken(stage: str, data: StageData) -> tuple[StageData, str]:
+    """Return a stage's data with every key of its type, and where it differs from the probe's format; '' if it fits.
 
-
-@cache
-def _checks() -> dict[str, Check]:
-    return {stage: checker(hint) for stage, hint in {**STAGES, **SWEEP_STAGES}.items()}
+    A stage that is not read has no type, and stays as it is.
+    """
+    hint = _TYPES.get(next((name for name in BY_PREFIX if stage.startswith(name)), stage))
+    made, problem = filled(hint, data) if hint else (data, "")
+    return made, at(stage, problem) if problem else _unread(made.get("nccl"), stage)
 
 
 def _unread(part: object, stage: str) -> str:
@@ -54,8 +53,6 @@ def _unread(part: object, stage: str) -> str:
     return ""
 
 
-StageData: TypeAlias = dict[str, Any]
-"""A stage's output, by its type in jobs/run/stages."""
 MARK = '{"seatrial"'
 LONGEST_LINE = 16_384
 # A collective's analysis is bounded to 200 KiB by the probe; a rank's whole evidence stays far below this.
@@ -216,10 +213,11 @@ class EvidenceReader:
         if stage in self._stages:
             self._problem = self._problem or f"stage {stage} was reported twice"
             return
-        if wrong := misfit(stage, data):
+        made, wrong = taken(stage, data)
+        if wrong:
             self._problem = self._problem or f"not as the probe says it: {wrong}"
             return
-        self._stages[stage] = redact_value(data)
+        self._stages[stage] = redact_value(made)
 
 
 class Streams:
@@ -274,7 +272,7 @@ class MultiplexedReader:
     def end(self) -> EndStage | None:
         """The last stage of a rank that was ended before its time, else of any."""
         ends = [reader.end for reader in self._readers.values() if reader.end is not None]
-        return next((end for end in ends if end.get("stopped")), ends[0] if ends else None)
+        return next((end for end in ends if end["stopped"]), ends[0] if ends else None)
 
     @property
     def ranks(self) -> frozenset[int]:

@@ -13,7 +13,7 @@ from checks.rules.gpu_health import clock_ailments, each_gpu, memory_ailments, x
 from checks.rules.rdma_counters import growth
 from cli.listing import declared_checks
 from jobs.pod.bench import stragglers
-from jobs.run.evidence import misfit
+from tests.by_hand import misfit
 from tests.checks.steps import COMPUTE_MS, FLOPS, STEPS, around, faults, steps_of, undecided
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from jobs.pod.stages import collective, dcgm, gpus, network, perftest, rdma, smi, storage, topology
-from jobs.run.evidence import STAGES, misfit, parse
+from jobs.run.evidence import STAGES, parse
 from seatrial.logs import open_sources, read
+from tests.by_hand import misfit
 
 TESTS = Path(__file__).parents[1]
 CHOSEN = {"name": "ring", "op": "all_reduce", "scope": "job", "repeats": 1}
@@ -55,7 +56,11 @@ def test_what_the_log_reader_made_of_real_logs_is_taken(log):
     ("stage", "data", "said"),
     [
         ("sweep.round.3", {"tests": "none"}, "sweep.round.3.tests is the text 'none', not a list"),
-        ("sweep.round.3", {"tests": [{"outcome": "measured"}]}, "sweep.round.3.tests[0].nodes is missing"),
+        (
+            "sweep.round.3",
+            {"tests": [{"outcome": "measured"}]},
+            "sweep.round.3.tests[0].nodes is a list, not the names of its nodes",
+        ),
         (
             "sweep.round.3",
             {"tests": [{"nodes": ["a"], "rails": 7}]},

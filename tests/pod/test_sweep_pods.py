@@ -15,7 +15,7 @@ from jobs.pod.stages.coordinator import Coordinator, Member
 from jobs.pod.stages.deadline import Watch
 from jobs.pod.stages.planner import Planner, printed
 from jobs.pod.sweep.model import Result
-from jobs.run.evidence import misfit
+from tests.by_hand import misfit
 from tests.ports import free_port
 from tests.waiting import HANG_S, until
 
