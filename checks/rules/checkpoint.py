@@ -7,6 +7,7 @@ loses. Those are predictions from the measured rate at the trial's number of nod
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -86,7 +87,7 @@ def saves_of(data: CheckpointRun, ranks: Sequence[int]) -> list[CheckpointSave]:
     """Return the reports of a pod's ranks about the step to verify; [] unless each reported once."""
     reported = data["ranks"]
     saves = [save for each in reported for save in each["saves"] if save["step"] == _step(data)]
-    known = sorted(each["rank"] or 0 for each in reported) == list(ranks) and len(saves) == len(ranks)
+    known = Counter(each["rank"] for each in reported) == Counter(ranks) and len(saves) == len(ranks)
     return saves if known else []
 
 

@@ -224,7 +224,7 @@ def _problem(trial: TrialResult, stages: Mapping[str, Any]) -> str:
     end = stages.get("sweep.end")
     if end is None:
         return "the coordinator ended before the sweep did"
-    return str(end.get("why") or "")
+    return str(end["why"] or "")
 
 
 def misplaced(

@@ -6,12 +6,12 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from jobs.pod.bench import stragglers
 from jobs.pod.bench.product import LEAST_PRODUCTS
 from jobs.run.result import TrialResult
-from jobs.run.stages.programs import TrainingMode, TrainingRank, TrainingRun, TrainingSample
+from jobs.run.stages.programs import TrainingMode, TrainingProduct, TrainingRank, TrainingRun, TrainingSample
 from jobs.run.stages.sweep import SweepTraining
 from jobs.trial.parts import TrainingSpec
 from jobs.trial.spec import TrialSpec
@@ -69,7 +69,7 @@ def members(trial: TrialResult, spec: TrialSpec) -> list[Member]:
         data = every_stage(trial, rank)["training"]
         runtime = every_stage(trial, rank)["runtime"]
         listed = runtime["gpus"] or []
-        buses = {bus: int(gpu["index"] or 0) for gpu in listed if (bus := _bus(gpu["bus_id"]))}
+        buses = {bus: index for gpu in listed if (bus := _bus(gpu["bus_id"])) and (index := gpu["index"]) is not None}
         samples = {sample["index"]: sample for sample in data["samples"]}
         for reported in data["ranks"]:
             local = int(reported["local"] or 0)
@@ -170,14 +170,16 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
         yield compared(member.name, ok, "; ".join([observed, *doubts]), expected, "training.product-differs")
 
 
-def _doubt(member: Member, product: Any, digests: Mapping[Work, Counter[str]], usual: Mapping[Work, str]) -> str:
+def _doubt(
+    member: Member, product: TrainingProduct, digests: Mapping[Work, Counter[str]], usual: Mapping[Work, str]
+) -> str:
     """Explain why one product does not pass without a fault; '' if it passes."""
-    key, kind = _work_of(member, product), product.get("kind")
-    if not kind or product.get("differs") is None or (product.get("made") or 0) < LEAST_PRODUCTS:
+    key, kind = _work_of(member, product), product["kind"]
+    if not kind or product["differs"] is None or (product["made"] or 0) < LEAST_PRODUCTS:
         return f"{kind or 'an unnamed format'} does not say how many of {LEAST_PRODUCTS} or more differ"
-    if member.reported["device"] != "cuda" or product.get("differs"):
+    if member.reported["device"] != "cuda" or product["differs"]:
         return ""
-    if not product.get("digest"):
+    if not product["digest"]:
         return f"no digest in {kind}"
     if len(digests[key]) > 1 and key not in usual:
         return f"the {digests[key].total()} GPUs of its kind disagree in {kind}, without a majority"
@@ -196,12 +198,12 @@ def _lacking(member: Member, members: Sequence[Member]) -> list[str]:
     return [f"none in {k}, unlike other GPUs of its kind: {own[k]['why'] if k in own else '-'}" for k in lacking]
 
 
-def _work_of(member: Member, product: Any) -> Work:
+def _work_of(member: Member, product: TrainingProduct) -> Work:
     """Return the key of comparable products: the GPU's kind, the library, the matrices."""
     rank = member.reported
     return (
         *(rank["name"], rank["multiprocessors"], rank["torch"], rank["library"]),
-        *(product.get("kind"), product.get("side"), product.get("seed")),
+        *(product["kind"], product["side"], product["seed"]),
     )
 
 

@@ -69,6 +69,15 @@ def test_a_node_is_named_once_and_none_of_its_gpus(trained_trial, training_spec)
     assert faults(findings) == {("training.slow-node", "gpu-node-0")}
 
 
+def test_a_gpu_without_a_number_is_not_gpu_0(trained_trial, training_spec):
+    """It is then called by the rank's own number on its node."""
+    stages = trained_trial.evidence[1].stages
+    steps_of(trained_trial)["bus_id"] = "00000000:1b:00.0"
+    stages["runtime"]["gpus"][5] |= {"bus_id": "00000000:1B:00.0", "index": None}
+    names = [member.name for member in rules.members(trained_trial, training_spec)]
+    assert names.count("gpu-node-1 GPU 0") == names.count("gpu-node-1 GPU 5") == 1
+
+
 def test_what_slows_all_at_once_accuses_nobody(trained_trial, training_spec):
     for node in (0, 1):
         for local in range(8):
