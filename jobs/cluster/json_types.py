@@ -58,7 +58,8 @@ _PLAIN = {
 }
 _WHOLLY = (str, bool)
 """Types that accept any value: of most fields a look at the value's own type is enough."""
-_SHOWN = {dict: "a mapping", list: "a list", str: "the text", bool: "the flag", int: "the number", float: "the number"}
+_SHOWN = {dict: "a mapping", list: "a list", str: "the text", bool: "the truth value", NoneType: "null"}
+_SHOWN |= {int: "the number", float: "the number"}
 
 
 def checker(hint: Any) -> Check:  # noqa: PLR0911 -- one for each form of a type
@@ -222,6 +223,11 @@ def at(key: str, problem: str) -> str:
     return f"{key}{'' if problem.startswith(('[', ' ')) else '.'}{problem}"
 
 
+def kind_of(value: Any) -> str:
+    """Name what a value is: "a list", "the number"."""
+    return _SHOWN.get(type(value), type(value).__name__)
+
+
 def _is(value: Any, expected: str) -> str:
     shown = "" if value is None or isinstance(value, dict | list) else f" {safe(repr(value), 60)}"
-    return f" is {_SHOWN.get(type(value), 'null')}{shown}, not {expected}"
+    return f" is {kind_of(value)}{shown}, not {expected}"

@@ -8,7 +8,7 @@ from typing import get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
 
-from jobs.pod.stages import collective, dcgm, gpus, network, perftest, rdma, smi, storage, topology
+from jobs.pod.stages import collective, dcgm, perftest, rdma, smi
 from jobs.run.evidence import STAGES, parse, taken
 from jobs.run.stages import SWEEP_STAGES
 from seatrial.logs import open_sources, read
@@ -17,11 +17,6 @@ from tests.by_hand import misfit
 TESTS = Path(__file__).parents[1]
 CHOSEN = {"name": "ring", "op": "all_reduce", "scope": "job", "repeats": 1}
 BLANK = {
-    "runtime": gpus.blank(),
-    "rdma": rdma.blank(),
-    "topology": topology.blank(),
-    "network": network.blank(),
-    "storage": storage.blank(),
     "dcgm": dcgm.blank(1),
     "perftest": perftest.blank(),
     "collective.ring": collective.blank(CHOSEN),
@@ -85,7 +80,7 @@ def test_what_the_log_reader_made_of_real_logs_is_taken(log):
             "network.peers[0].peak_gbit_s is the number inf, not a number",
         ),
         ("start", {"shm_bytes": 10**400}, "start.shm_bytes is the number 1000"),
-        ("start", {"shm_bytes": True}, "start.shm_bytes is the flag True, not a whole number"),
+        ("start", {"shm_bytes": True}, "start.shm_bytes is the truth value True, not a whole number"),
         ("start", {"env": {"RANK": 0}}, "start.env['RANK'] is the number 0, not text"),
         ("runtime", {"nvidia_smi": "found"}, "runtime.nvidia_smi is the text 'found', not a mapping"),
         ("collective.ring", {"nccl": {"schema": 1}}, "collective.ring.nccl: NCCL evidence is damaged"),

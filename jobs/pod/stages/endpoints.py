@@ -31,11 +31,6 @@ class NotToldError(Exception):
     """Nobody can say whether there would be one."""
 
 
-def blank() -> Dict[str, Any]:
-    """Return the stage's data before anything is known."""
-    return {"tried": [], "error": None}
-
-
 def run(data: Dict[str, Any], asked: List[Dict[str, Any]], watch: Watch) -> str:
     """Try all of them at once."""
     data["tried"] = [
