@@ -116,7 +116,7 @@ def test_training_reaches_its_floor(training_ranks: list[Member], profile: Profi
             f"profile {profile.name or '(none)'} has no floor (training.tflops): {pace.tflops:.1f} TFLOP/s a GPU are "
             "shown, not judged"
         )
-    other = of_other_kind({str(m.reported.get("name")) for m in training_ranks}, profile.gpu.product)
+    other = of_other_kind({str(m.reported["name"]) for m in training_ranks}, profile.gpu.product)
     evidence.judge(
         [training_pace.rate(pace, profile.training, rules.JOB, other)],
         [f"the floor is that of profile {profile.name}: {profile.training.source}"],
@@ -198,7 +198,7 @@ def test_no_gpu_fails_while_it_trains(
 
 def amd(ranks: list[Member]) -> bool:
     """Return whether torch was built for AMD's GPUs."""
-    return any(str(each.reported.get("library")).startswith("hip") for each in ranks)
+    return any(str(each.reported["library"]).startswith("hip") for each in ranks)
 
 
 def paced(ranks: list[Member], evidence: Evidence) -> Pace:

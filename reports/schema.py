@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
+from jobs.cluster.json_types import filled
 from jobs.pod.sweep.rows import Elements, FindingRow, LevelRow, RoundRow, TestRow
-
-from .missing_keys import filled
 
 
 class RecordError(ValueError):

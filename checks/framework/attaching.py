@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, TypedDict, cast
 
 import pytest
@@ -17,7 +16,7 @@ from checks.framework import selection
 from checks.framework.session import Session
 from checks.framework.version import version
 from checks.profiles.loader import profile_names
-from jobs.cluster.json_types import Count, checker
+from jobs.cluster.json_types import Count, filled
 from jobs.cluster.redact import safe
 from jobs.cluster.unstructured import as_map
 from jobs.run.begun import Begun, differences, packed, read
@@ -30,7 +29,7 @@ LEFT = "left to seatrial job attach"
 """The reason recorded for a check that a detached run leaves to `job attach`."""
 
 
-class GivenOptions(TypedDict, total=False):
+class GivenOptions(TypedDict):
     """The options that shape a trial or select checks: `job attach` need not repeat them."""
 
     profile: str | None
@@ -53,7 +52,7 @@ class GivenOptions(TypedDict, total=False):
     dcgm: Count | None
 
 
-class LeftDocument(TypedDict, total=False):
+class LeftDocument(TypedDict):
     """The stored state of a run: remaining checks, nodes that a finding may name, its record."""
 
     seatrial: str
@@ -61,9 +60,6 @@ class LeftDocument(TypedDict, total=False):
     remaining: list[str]
     nodes: list[str]
     record: object  # read by reports.schema
-
-
-_check = cache(lambda: checker(LeftDocument))
 
 
 def left_behind(session: Session) -> str:
@@ -85,9 +81,10 @@ def _document(begun: Begun) -> LeftDocument:
     if begun.document.get("seatrial") != version():
         other = safe(begun.document.get("seatrial") or "another version", 40)
         raise JobError(f"it was started by seatrial {other}; this is {version()}: attach with the same version")
-    if problem := _check()(begun.document):
+    document, problem = filled(LeftDocument, begun.document)
+    if problem:
         raise JobError(f"the run's state in its ConfigMap is damaged: {problem}")
-    return cast("LeftDocument", begun.document)
+    return cast("LeftDocument", document)
 
 
 def arguments(begun: Begun, profile: str | None) -> list[str]:
@@ -95,7 +92,7 @@ def arguments(begun: Begun, profile: str | None) -> list[str]:
 
     They are untrusted: only options known here are accepted, each with a one-word value that does not name a file.
     """
-    return list(_arguments(_document(begun).get("options", {}), profile))
+    return list(_arguments(_document(begun)["options"], profile))
 
 
 def own_profile(ref: str | None) -> str:
@@ -104,7 +101,7 @@ def own_profile(ref: str | None) -> str:
 
 
 def _arguments(options: GivenOptions, profile: str | None) -> Iterator[str]:
-    known = options.get("profile")
+    known = options["profile"]
     if profile is None and (own := own_profile(known)):
         raise JobError(f"it was started with a custom profile, {own[:100]}: pass it, --profile FILE")
     if profile or known:
@@ -117,9 +114,9 @@ def _arguments(options: GivenOptions, profile: str | None) -> Iterator[str]:
             yield f"{option}={','.join(value)}"
         elif value is True:
             yield "--nodes=all" if name == "all_nodes" else option
-    if soak_s := options.get("soak_s"):
+    if soak_s := options["soak_s"]:
         yield f"--soak={soak_s}s"
-    if (level := options.get("dcgm")) is not None:
+    if (level := options["dcgm"]) is not None:
         yield f"--dcgm={level}"
 
 
@@ -128,7 +125,7 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
     try:
         session.begun = begun = read(session.kube, session.options.attach)
         document = _document(begun)
-        record = completed(as_map(document.get("record")))
+        record = completed(as_map(document["record"]))
     except (JobError, RecordError) as error:
         raise pytest.UsageError(f"{session.options.attach}: {error}") from error
     run = session.run
@@ -147,10 +144,10 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
         record["not_seen"],
         record["cleaned"],
     )
-    session.nodes |= set(document.get("nodes", []))
+    session.nodes |= set(document["nodes"])
     session.began = time.monotonic() - _age(run.started)
     by_id = {declared.id: item for item in items if (declared := selection.declaration(item))}
-    remaining = document.get("remaining", [])
+    remaining = document["remaining"]
     if unknown := [check_id for check_id in remaining if check_id not in by_id]:
         raise pytest.UsageError(f"{session.options.attach} has a custom check, {unknown[0][:100]}: pass its file")
     return [by_id[check_id] for check_id in remaining]

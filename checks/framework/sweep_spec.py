@@ -22,7 +22,7 @@ from checks.framework.outfolder import BEGUN, LOGS
 from checks.rules import sweep_dcgm
 from checks.rules.sweep_reading import done_of, numbered
 from jobs.cluster.facts.inventory import Node
-from jobs.cluster.json_types import checker
+from jobs.cluster.json_types import checker, filled
 from jobs.pod.sweep.judgement import matchings_of
 from jobs.pod.sweep.model import Done, Fleet, Rules
 from jobs.run.evidence import EvidenceReader
@@ -51,7 +51,7 @@ class SweepShape(TypedDict):
 class BegunSweep(SweepShape):
     """With the rounds of the run that it continues, and the end time of that run."""
 
-    rounds: list[SweepRound]
+    rounds: list[Any]  # each a SweepRound
     resumed: str | None
 
 
@@ -106,7 +106,10 @@ def begun(folder: Path) -> tuple[BegunRun, list[Done], tuple[str, ...]] | None:
     if problem := _check()(content):
         raise ValueError(f"{BEGUN} is damaged: {problem.strip()}")
     run: BegunRun = content
-    history = [done_of(row) for row in run["sweep"]["rounds"]]
+    rounds, problem = filled(list[SweepRound], run["sweep"]["rounds"])
+    if problem:
+        raise ValueError(f"{BEGUN} is damaged: sweep.rounds{problem}")
+    history = [done_of(row) for row in rounds]
     stages, whole = _logged(folder, run["run_id"])
     rows = sorted(map(done_of, numbered(stages, "round")), key=lambda done: done.round.number)
     diagnosed = {str(told.get("node")): told for told in numbered(stages, "dcgm")}

@@ -15,6 +15,7 @@ from typing import Any, NewType, TypeAlias
 
 import yaml
 
+from jobs.cluster.json_types import kind_of
 from jobs.listing import nearest
 
 from .errors import Problem, ProfileError
@@ -124,7 +125,7 @@ def read_yaml(path: Path) -> Document:
     if document is None:
         raise ProfileError("the file is empty", file=path.name)
     if not isinstance(document, dict):
-        raise ProfileError(f"a mapping (key: value) is expected, not {_kind(document)}", file=path.name)
+        raise ProfileError(f"a mapping (key: value) is expected, not {kind_of(document)}", file=path.name)
     return document
 
 
@@ -138,7 +139,7 @@ def build(hint: Any, value: Any, path: str) -> Any:
         return _record(typing.cast("type[Any]", hint), value, path)
     if origin is tuple:
         if not isinstance(value, list):
-            raise ProfileError(f"{path or 'the file'}: a list is expected, not {_kind(value)}")
+            raise ProfileError(f"{path or 'the file'}: a list is expected, not {kind_of(value)}")
         inner = typing.get_args(hint)[0]
         return tuple(_built((i, inner, v, f"{path}[{i}]") for i, v in enumerate(value)).values())
     if origin in (dict, collections.abc.Mapping):
@@ -148,7 +149,7 @@ def build(hint: Any, value: Any, path: str) -> Any:
 
 def _record(cls: type[Any], value: Any, path: str) -> Any:
     if not isinstance(value, dict):
-        raise ProfileError(f"{path or 'the file'}: a mapping (key: value) is expected, not {_kind(value)}")
+        raise ProfileError(f"{path or 'the file'}: a mapping (key: value) is expected, not {kind_of(value)}")
     hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls)}
     places = {key: f"{path}.{key}" if path else str(key) for key in value}
@@ -246,7 +247,7 @@ def _step(node: yaml.Node, path: str) -> tuple[yaml.Mark, yaml.Node, str] | None
 
 def _mapping(hint: Any, value: Any, path: str) -> Document:
     if not isinstance(value, dict):
-        raise ProfileError(f"{path}: a mapping (key: value) is expected, not {_kind(value)}")
+        raise ProfileError(f"{path}: a mapping (key: value) is expected, not {kind_of(value)}")
     for key in value:
         if not isinstance(key, str):
             raise ProfileError(f"{path}: the key {key!r} must be a text (put it in quotes)")
@@ -260,7 +261,7 @@ def _scalar(hint: Any, value: Any, path: str) -> Any:
         value = float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         hint_text = " (put it in quotes)" if hint is str and not isinstance(value, (dict, list)) else ""
-        raise ProfileError(f"{path}: {_EXPECTED[hint]} is expected, not {_kind(value)} {value!r:.60}{hint_text}")
+        raise ProfileError(f"{path}: {_EXPECTED[hint]} is expected, not {kind_of(value)} {value!r:.60}{hint_text}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ProfileError(f"{path}: a finite number is expected, not {value}")
     return value
@@ -275,17 +276,4 @@ def parse_size(value: Any, path: str = "size") -> Size:
             return Size(-1)
         if match := _SIZE.fullmatch(value.strip()):
             return Size(int(match[1]) * 1024 ** _UNITS[match[2].upper()])
-    raise ProfileError(f"{path}: {_EXPECTED[Size]} is expected, not {_kind(value)} {value!r:.60}")
-
-
-def _kind(value: Any) -> str:
-    names = {
-        dict: "a mapping",
-        list: "a list",
-        str: "the text",
-        bool: "the truth value",
-        int: "the number",
-        float: "the number",
-        type(None): "nothing",
-    }
-    return names.get(type(value), type(value).__name__)
+    raise ProfileError(f"{path}: {_EXPECTED[Size]} is expected, not {kind_of(value)} {value!r:.60}")

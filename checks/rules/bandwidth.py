@@ -215,7 +215,7 @@ def _for_each_gpu(busbw: float, profile: Profile) -> str:
 
 def _dips(rows: Rows, facts: ProgramFacts | None) -> Iterator[str]:
     """List the large sizes whose first repetition took much longer than the rest: the start cost of a job."""
-    for size, took in ((facts or {}).get("first_us") or {}).items():
+    for size, took in (facts["first_us"] if facts else {}).items():
         times = [
             time
             for row in rows

@@ -17,7 +17,7 @@ from seatrial.logs.job_document import JobDocument
 
 from ..profiles.profile import Profile
 from .nodes import FACTS
-from .ranks import stages
+from .ranks import every_stage
 
 MOST = 40
 """Maximum number of different values of one kind: a longer list is not useful as a bill of materials."""
@@ -88,21 +88,21 @@ def from_profile(profile: Profile) -> dict[str, object]:
 
 def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> dict[str, object]:
     """Record the components seen by the trial's pods: driver, CUDA, NCCL, firmware of the NICs, images by digest."""
-    runtimes = [stages(trial, rank).get("runtime") or {} for rank in sorted(trial.evidence)]
-    rdma_stages = [stages(trial, rank).get("rdma") or {} for rank in sorted(trial.evidence)]
-    devices = [device for each in rdma_stages for device in each.get("devices") or []]
+    runtimes = [every_stage(trial, rank)["runtime"] for rank in sorted(trial.evidence)]
+    rdma_stages = [every_stage(trial, rank)["rdma"] for rank in sorted(trial.evidence)]
+    devices = [device for each in rdma_stages for device in each["devices"] or []]
     entries = {
-        "driver": _counted(str(each.get("driver") or "") for each in runtimes),
-        "cuda": _counted(str(each.get("cuda") or "") for each in runtimes),
-        "toolkit": _counted(str(each.get("toolkit") or "") for each in runtimes),
-        "gpu": _counted(str(gpu.get("name") or "") for each in runtimes for gpu in each.get("gpus") or []),
-        "vbios": _counted(str(gpu.get("vbios") or "") for each in runtimes for gpu in each.get("gpus") or []),
-        "inforom": _counted(str(gpu.get("inforom") or "") for each in runtimes for gpu in each.get("gpus") or []),
-        "gsp firmware": _counted(str(gpu.get("gsp") or "") for each in runtimes for gpu in each.get("gpus") or []),
+        "driver": _counted(str(each["driver"] or "") for each in runtimes),
+        "cuda": _counted(str(each["cuda"] or "") for each in runtimes),
+        "toolkit": _counted(str(each["toolkit"] or "") for each in runtimes),
+        "gpu": _counted(str(gpu["name"] or "") for each in runtimes for gpu in each["gpus"] or []),
+        "vbios": _counted(str(gpu["vbios"] or "") for each in runtimes for gpu in each["gpus"] or []),
+        "inforom": _counted(str(gpu["inforom"] or "") for each in runtimes for gpu in each["gpus"] or []),
+        "gsp firmware": _counted(str(gpu["gsp"] or "") for each in runtimes for gpu in each["gpus"] or []),
         "nccl": _counted((job["nccl_version"] or "") if job else "" for job in jobs.values()),
-        "firmware": _counted(f"{d.get('board') or ''} {d.get('fw') or ''}".strip() for d in devices),
+        "firmware": _counted(f"{d['board'] or ''} {d['fw'] or ''}".strip() for d in devices),
         "images": _images(trial),
-        "probe": _counted(str((stages(trial, rank).get("start") or {}).get("probe") or "") for rank in trial.evidence),
+        "probe": _counted(str(every_stage(trial, rank)["start"]["probe"] or "") for rank in trial.evidence),
     }
     return {key: value for key, value in entries.items() if value}
 

@@ -21,7 +21,7 @@ from seatrial.logs.rows import sides
 from ..framework.evidence import Evidence
 from ..profiles.trial import COMMAND, DEFAULT, GLOO, NODE, OPERATIONS, RING
 from .findings import first_match
-from .ranks import hosts, missing_stage, place, ran, stages
+from .ranks import every_stage, hosts, missing_stage, place, ran
 
 if TYPE_CHECKING:
     from jobs.run.result import TrialResult
@@ -55,7 +55,7 @@ def conclude_nodes(trial: TrialResult, profile: Profile) -> dict[int, JobDocumen
 
 def _conclude(trial: TrialResult, ranks: list[int], name: str, expected: Expected) -> JobDocument | None:
     evidence = [ran(trial, rank, name) for rank in ranks]
-    partials = [nccl.Partial.from_dict(data["nccl"]) for data in evidence if data and data.get("nccl")]
+    partials = [nccl.Partial.from_dict(data["nccl"]) for data in evidence if data and data["nccl"]]
     if not partials:
         return None
     jobs = nccl.conclude(nccl.merge(partials), expected, one_job=True)
@@ -125,12 +125,12 @@ def alone_findings(trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, JobDo
 def _completed(
     trial: TrialResult, subject: str, name: str, data: Mapping[int, CollectiveRun | None], job: JobDocument | None
 ) -> Finding:
-    ran = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
-    late = ", ".join(place(trial, rank) for rank, d in ran.items() if d.get("timed_out"))
+    ran = {rank: d for rank, d in data.items() if d is not None and d["skipped"] is None}
+    late = ", ".join(place(trial, rank) for rank, d in ran.items() if d["timed_out"])
     whole = any(t["complete"] and t["rows"] for t in (job["tables"] if job else []))
     library, seconds, bad = "gloo" if name == GLOO else "NCCL", _seconds(ran), _bad_exit(trial, ran)
     time = f"after {seconds} s on {late}"
-    skipped = next((f"not attempted: {d['skipped']}" for d in data.values() if d and "skipped" in d), "")
+    skipped = next((f"not attempted: {d['skipped']}" for d in data.values() if d and d["skipped"] is not None), "")
     missing = next((rank for rank, d in data.items() if d is None), -1)
     lost = f"{place(trial, missing)}: {missing_stage(trial, missing, COLLECTIVE + name)}"
     finding = first_match(
@@ -158,9 +158,9 @@ def _ended(
     trial: TrialResult, subject: str, data: Mapping[int, CollectiveRun | None], job: JobDocument | None
 ) -> Finding:
     """Judge the user's own program: its completion proves nothing about a fabric that its log does not show."""
-    done = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
-    late = ", ".join(place(trial, rank) for rank, d in done.items() if d.get("timed_out"))
-    skipped = next((f"not attempted: {d['skipped']}" for d in data.values() if d and "skipped" in d), "")
+    done = {rank: d for rank, d in data.items() if d is not None and d["skipped"] is None}
+    late = ", ".join(place(trial, rank) for rank, d in done.items() if d["timed_out"])
+    skipped = next((f"not attempted: {d['skipped']}" for d in data.values() if d and d["skipped"] is not None), "")
     missing = next((f"{place(trial, rank)} sent no evidence of it" for rank, d in data.items() if d is None), "")
     shown_not, seconds, bad, root = unshown(trial, job), _seconds(done), _bad_exit(trial, done), _root(job)
     fault, why = (root["fault"], root["cause"]) if root else ("nccl.own-program", "the program's own failure")
@@ -183,7 +183,8 @@ def _because(trial: TrialResult, root: FoundFault | None) -> str:
 
 def _printed(trial: TrialResult, rank: int) -> bool:
     """Return whether lines of NCCL are in the program's output, which the probe captures, not in its ranks' files."""
-    analysis = (ran(trial, rank, COMMAND) or {}).get("nccl")
+    data = ran(trial, rank, COMMAND)
+    analysis = data and data["nccl"]
     sources = nccl.Partial.from_dict(analysis).sources if analysis else []
     return any(source.nccl_lines for source in sources if not source.name.endswith(".log"))
 
@@ -201,9 +202,7 @@ def unshown(trial: TrialResult, job: JobDocument | None) -> str:
     if job is None or not job["nccl_lines"]:
         table = "a table" if job and job["tables"] else "no table"
         return f"it printed {table} and no line of NCCL: the network it used is not shown"
-    own = {
-        str((stages(trial, rank).get("start") or {}).get("hostname") or "").partition(".")[0] for rank in trial.evidence
-    }
+    own = {str(every_stage(trial, rank)["start"]["hostname"] or "").partition(".")[0] for rank in trial.evidence}
     named_hosts = {name for host in job["hosts"] if (name := (host["name"] or "").partition(".")[0])}
     other_hosts = named_hosts - own
     if other_hosts and "" not in own:
@@ -224,9 +223,11 @@ def unshown(trial: TrialResult, job: JobDocument | None) -> str:
 def last_words(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     """Yield the last lines of the user's own program on the first node where it failed."""
     for rank in range(spec.nodes):
-        data = ran(trial, rank, COMMAND) or {}
-        if data.get("exit") or data.get("timed_out"):
-            lines = [line for line in str(data.get("output_tail") or "").splitlines() if line.strip()]
+        data = ran(trial, rank, COMMAND)
+        if data is None:
+            continue
+        if data["exit"] or data["timed_out"]:
+            lines = [line for line in str(data["output_tail"] or "").splitlines() if line.strip()]
             yield from (f"{place(trial, rank)}: {line.strip()[:LONGEST]}" for line in lines[-_LAST_LINES:])
             return
 
@@ -249,21 +250,21 @@ def _explained(job: JobDocument | None) -> bool:
 
 
 def _seconds(ran: Mapping[int, CollectiveRun]) -> str:
-    return f"{max((float(d.get('seconds') or 0) for d in ran.values()), default=0.0):.1f}"
+    return f"{max((float(d['seconds'] or 0) for d in ran.values()), default=0.0):.1f}"
 
 
 def _bad_exit(trial: TrialResult, ran: Mapping[int, CollectiveRun]) -> str:
     """Name the rank whose program failed, and not a rank that was stopped because of it."""
     for rank, d in ran.items():
-        if why := d.get("error") or (f"exit code {d['exit']}" if d.get("exit") else ""):
-            tail = str(d.get("output_tail") or "")
+        if why := d["error"] or (f"exit code {d['exit']}" if d["exit"] else ""):
+            tail = str(d["output_tail"] or "")
             if said := causes(tail):
                 return f"{place(trial, rank)}: {why}; it said: {said[0][:LONGEST]}"
             last = next((line for line in reversed(tail.splitlines()) if line.strip()), "")
             return f"{place(trial, rank)}: {why}" + (f"; last line: {last.strip()[:200]}" if last else "")
-    if stopped := [rank for rank, d in ran.items() if d.get("stopped")]:
+    if stopped := [rank for rank, d in ran.items() if d["stopped"]]:
         return f"{place(trial, stopped[0])}: stopped ({ran[stopped[0]]['stopped']})"
-    unreported = [rank for rank, d in ran.items() if d.get("exit") is None]
+    unreported = [rank for rank, d in ran.items() if d["exit"] is None]
     return f"{place(trial, unreported[0])}: its exit code is unknown" if unreported else ""
 
 

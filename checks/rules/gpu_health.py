@@ -17,7 +17,7 @@ from reports.record import Finding
 from seatrial.faults.xid import Xid, action_of, xids
 
 from .findings import failed, proven, unknown
-from .ranks import place, silent, stages
+from .ranks import every_stage, place, silent, stages
 
 Ailments = Callable[[GpuFacts], Iterable[tuple[str, str, str]]]
 When = Literal["runtime", "training"]
@@ -39,22 +39,22 @@ def memory_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
 
     Pending or failed remaps and uncorrected errors since the last reset count (NVIDIA, GPU memory error management).
     """
-    ecc = gpu.get("ecc_uncorrected_volatile") or 0
-    action = str(gpu.get("recovery_action") or "None")
+    ecc = gpu["ecc_uncorrected_volatile"] or 0
+    action = str(gpu["recovery_action"] or "None")
     asks = "" if action in ABSENT else f"; the driver recommends: {action}"
     if ecc > 0:
         yield "gpu.ecc", f"{ecc} uncorrected ECC errors since the driver was loaded{asks}", "0"
-    if gpu.get("remap_failure"):
+    if gpu["remap_failure"]:
         yield "gpu.remap-failed", "a row remap failed: no spare row is left", "no failed remap"
-    elif gpu.get("remap_pending") or gpu.get("retired_pending"):
+    elif gpu["remap_pending"] or gpu["retired_pending"]:
         yield "gpu.row-remap", f"a row remap or page retirement is pending{asks}", "none pending"
-    if asks and not ecc and not gpu.get("remap_pending") and not gpu.get("remap_failure"):
+    if asks and not ecc and not gpu["remap_pending"] and not gpu["remap_failure"]:
         yield "gpu.recovery-needed", f"the driver recommends: {action}", "no recovery action"
 
 
 def clock_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
     """Yield the throttle reasons of one GPU."""
-    slowed = [str(reason) for reason in gpu.get("throttle") or [] if str(reason) in SLOWED]
+    slowed = [str(reason) for reason in gpu["throttle"] or [] if str(reason) in SLOWED]
     if slowed:
         why = "; ".join(SLOWED[reason] for reason in slowed)
         yield "gpu.throttled", f"{', '.join(slowed)} ({why})", "no hardware slowdown"
@@ -62,19 +62,19 @@ def clock_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
 
 def fabric_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
     """Yield a fault if one GPU is not in the NVLink fabric, with the reason."""
-    state, status = str(gpu.get("fabric_state") or "N/A"), str(gpu.get("fabric_status") or "N/A")
-    summary = str((gpu.get("fabric_health") or {}).get("summary") or "Healthy")
+    state, status = str(gpu["fabric_state"] or "N/A"), str(gpu["fabric_status"] or "N/A")
+    summary = str((gpu["fabric_health"] or {}).get("summary") or "Healthy")
     state_text = f"fabric state {state}, status {status}"
     if state not in ("Completed", *ABSENT) or status not in ("Success", *ABSENT):
         yield "gpu.fabric", state_text, "Completed, Success"
     elif summary not in ("Healthy", *ABSENT):
-        parts = ", ".join(f"{name} {value}" for name, value in sorted((gpu.get("fabric_health") or {}).items()))
+        parts = ", ".join(f"{name} {value}" for name, value in sorted((gpu["fabric_health"] or {}).items()))
         yield "gpu.fabric", f"{state_text}, but {parts}", "Completed, Success, Healthy"
 
 
 def persistence_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
     """Yield a fault if the driver does not stay loaded."""
-    if gpu.get("persistence") is False:
+    if gpu["persistence"] is False:
         yield "runtime.persistence-off", "persistence mode is off", "on (runtime.persistence)"
 
 
@@ -82,7 +82,7 @@ def link_ailments(expected_links: int) -> Ailments:
     """Return the finding about the active NVLinks of one GPU, compared with ``expected_links``."""
 
     def ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
-        active = gpu.get("nvlinks_active")
+        active = gpu["nvlinks_active"]
         if active is not None and active < expected_links:
             yield "gpu.nvlink-down", f"{active} active NVLinks", f"{expected_links} (runtime.nvlinks)"
 
@@ -110,15 +110,15 @@ def each_gpu(
         if data is None:
             yield silent(trial, rank, when)
             continue
-        gpus = data.get("gpus") or []
+        gpus = data["gpus"] or []
         if not gpus:
             yield unknown(node, "no GPU was read")
-        indices = {gpu.get("index") for gpu in gpus}
-        for gone in [gpu for gpu in _data(trial, rank, "runtime").get("gpus") or [] if gpu.get("index") not in indices]:
+        indices = {gpu["index"] for gpu in gpus}
+        for gone in [gpu for gpu in _data(trial, rank, "runtime")["gpus"] or [] if gpu["index"] not in indices]:
             observed = "it was read before the steps, and is not read after them"
-            yield unknown(f"{node} GPU {gone.get('index')}", observed, expected)
+            yield unknown(f"{node} GPU {gone['index']}", observed, expected)
         for gpu in gpus:
-            subject, wrong = f"{node} GPU {gpu.get('index')}", list(ailments(gpu))
+            subject, wrong = f"{node} GPU {gpu['index']}", list(ailments(gpu))
             for fault, observed, healthy in wrong:
                 yield failed(subject, observed, healthy, fault)
             if not wrong:
@@ -128,18 +128,19 @@ def each_gpu(
 def _healthy(subject: str, gpu: GpuFacts, keys: tuple[Iterable[str], Iterable[str]], expected: str) -> Finding:
     values = [(key, value) for key in keys[0] if (value := gpu.get(key)) is not None]
     readings = [key if isinstance(value, bool | list | dict) else f"{key} {value}" for key, value in values]
-    observed = f"{gpu.get('name') or 'GPU'}: nothing wrong in {', '.join(readings)}" if readings else "nothing reported"
+    observed = f"{gpu['name'] or 'GPU'}: nothing wrong in {', '.join(readings)}" if readings else "nothing reported"
     lost = [key for key in keys[1] if gpu.get(key) is None]
     observed += f"; not reported, unlike on most GPUs: {', '.join(lost)}" if readings and lost else ""
     return proven(subject, not (lost or not readings), observed, expected)
 
 
 def _all(trial: TrialResult, when: When = "runtime") -> list[GpuFacts]:
-    return [gpu for rank in trial.evidence for gpu in _data(trial, rank, when).get("gpus") or []]
+    return [gpu for rank in trial.evidence for gpu in _data(trial, rank, when)["gpus"] or []]
 
 
 def _data(trial: TrialResult, rank: int, when: When) -> RuntimeStage | TrainingRun:
-    return (stages(trial, rank).get("runtime") if when == "runtime" else stages(trial, rank).get("training")) or {}
+    told = every_stage(trial, rank)
+    return told["runtime"] if when == "runtime" else told["training"]
 
 
 def tell(trial: TrialResult, keys: Iterable[str]) -> bool:
@@ -159,15 +160,13 @@ def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
     ``keys``: fields of a GPU or of the stage. Values that no GPU of the trial reports do not exist for this kind of
     GPU.
     """
-    data = stages(trial, rank).get("runtime") or {}
+    data = every_stage(trial, rank)["runtime"]
     lost = []
     for key in keys:
-        silent = [str(gpu.get("index")) for gpu in data.get("gpus") or [] if gpu.get(key) is None]
+        silent = [str(gpu["index"]) for gpu in data["gpus"] or [] if gpu.get(key) is None]
         if key in GpuFacts.__annotations__:
             lost += [f"{key} of GPU {', '.join(silent)}"] if silent and _usual(trial, key) else []
-        elif not data.get(key) and any(
-            (stages(trial, other).get("runtime") or {}).get(key) for other in trial.evidence
-        ):
+        elif not data.get(key) and any(every_stage(trial, other)["runtime"].get(key) for other in trial.evidence):
             lost.append(key)
     return f"not reported, unlike on other nodes: {'; '.join(lost)}" if lost else ""
 
@@ -180,14 +179,13 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
     has run. Each has the table's action.
     """
     for rank in range(spec.nodes):
-        data = stages(trial, rank).get("runtime") if when == "runtime" else stages(trial, rank).get("training")
-        for entry in (data or {}).get("xid") or []:
-            number = entry.get("xid")
+        for entry in _data(trial, rank, when)["xid"]:
+            number = entry["xid"]
             text, fault = _of_xid(number, when)
             if not text:
                 continue
-            subject, expected = f"{place(trial, rank)} GPU {entry.get('bus_id')}", "no such report in the kernel's log"
-            observed = f"Xid {'?' if number is None else number}, {entry.get('count')} times: {text}"
+            subject, expected = f"{place(trial, rank)} GPU {entry['bus_id']}", "no such report in the kernel's log"
+            observed = f"Xid {'?' if number is None else number}, {entry['count']} times: {text}"
             action = action_of(number)
             if fault:
                 yield failed(subject, observed, expected, fault, action=action)
@@ -219,18 +217,18 @@ def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     if _all(trial) and not tell(trial, ["ecc_uncorrected_volatile"]):
         yield "no GPU reports a count of memory errors: ECC is off, or not supported by these GPUs"
     for rank in range(spec.nodes):
-        node, data = place(trial, rank), stages(trial, rank).get("runtime") or {}
-        gpus = data.get("gpus") or []
-        off = [str(gpu.get("index")) for gpu in gpus if gpu.get("persistence") is False]
+        node, data = place(trial, rank), every_stage(trial, rank)["runtime"]
+        gpus = data["gpus"] or []
+        off = [str(gpu["index"]) for gpu in gpus if gpu["persistence"] is False]
         if off:
             yield (
                 f"{node}: persistence mode is off on GPU {', '.join(off)}: the driver unloads between jobs, and the "
                 "first process of each waits for it"
             )
-        warm = [str(gpu.get("index")) for gpu in gpus if "sw_thermal_slowdown" in (gpu.get("throttle") or [])]
+        warm = [str(gpu["index"]) for gpu in gpus if "sw_thermal_slowdown" in (gpu["throttle"] or [])]
         if warm:
             yield f"{node}: GPU {', '.join(warm)} near the limit of its temperature (sw_thermal_slowdown)"
-        other_xids = {xid for entry in data.get("xid") or [] if (xid := _known(entry.get("xid"))) and not xid.check}
+        other_xids = {xid for entry in data["xid"] if (xid := _known(entry["xid"])) and not xid.check}
         if other_xids:
             said = (f"{xid.code} ({xid.meaning}: {xid.action})" for xid in sorted(other_xids))
             yield f"{node}: other Xids in the kernel's log: {'; '.join(said)}"

@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from jobs.cluster.json_types import empty
 from jobs.run.result import TrialResult
-from jobs.run.stages.network import EndpointsStage, Interface, NetworkPeer, NetworkStage
+from jobs.run.stages.network import EndpointsStage, Interface, NetworkPeer, NetworkStage, TriedEndpoint
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from ..profiles.loader import Profile
 from .findings import compared, failed, proven, unknown, unlike
-from .ranks import Rank, each_rank, missing_stage, place, stages
+from .ranks import Rank, each_rank, every_stage, missing_stage, place, stages
 from .rendezvous import arrow
 
 STAGE: Final = "network"
+NOT_TRIED = empty(TriedEndpoint)
 EVERY_PAIR = 4
 """Number of nodes up to which every pair is tried; with more, only two neighbours (jobs/pod/stages/network.py)."""
 
@@ -42,15 +44,15 @@ def _ports(subject: str, trial: TrialResult, source: int, target: int) -> Findin
     record, why = _record(trial, source, target)
     first, last = _range(trial, source)
     expected = f"ports that the kernel picks ({first}-{last}) open between the pods, as NCCL needs"
-    tried = (record or {}).get("ports") or []
+    tried = record["ports"] if record else []
     if record is None or not tried:
-        observed = why or str((record or {}).get("error") or "no port was tried")
+        observed = why or str((record and record["error"]) or "no port was tried")
         return unknown(subject, observed, expected)
-    if any(p.get("ok") is None and not p.get("error") for p in tried) and not any(p.get("ok") is False for p in tried):
+    if any(p["ok"] is None and not p["error"] for p in tried) and not any(p["ok"] is False for p in tried):
         observed = f"of {len(tried)} tried ports the open ones are unknown"
         return unknown(subject, observed, expected)
-    shut = [p for p in tried if not p.get("ok")]
-    shown = ", ".join(f"{p.get('port')} {p.get('error') or ''}".strip() for p in (shut or tried)[:4])
+    shut = [p for p in tried if not p["ok"]]
+    shown = ", ".join(f"{p['port']} {p['error'] or ''}".strip() for p in (shut or tried)[:4])
     observed = f"{len(tried) - len(shut)} of {len(tried)} open: {shown}" if shut else f"open: {shown}"
     return compared(subject, not shut, observed, expected, "network.ports-blocked")
 
@@ -66,20 +68,20 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
     record, why = _record(trial, *pair)
     if record is None:
         return unknown(subject, why)
-    first, fits, learned = record.get("first_mtu"), record.get("path_mtu"), record.get("learned_mtu")
+    first, fits, learned = record["first_mtu"], record["path_mtu"], record["learned_mtu"]
     least = profile.network.mtu
     size, origin = (least, f"profile {profile.name}") if least else (first, "as the interface says")
     expected = f"packets of {size} bytes pass unfragmented ({origin})"
     if fits is None:
-        # UDP may be filtered; then only the full-sized segments that TCP carried show the packet size.
-        cause = str(record.get("mtu_error") or "it was not tried")
-        carried = record.get("bytes") or 0
+        # UDP may be filtered; then what TCP carried in full-sized segments is what there is to see.
+        cause = str(record["mtu_error"] or "it was not tried")
+        carried = record["bytes"] or 0
         observed = f"packet sizes are not known ({cause}); TCP carried {carried / 1e6:.0f} MB"
         return proven(subject, carried > 1e6 and not least, observed, expected)
-    if first is None or record.get("df_ok") is None:
+    if first is None or record["df_ok"] is None:
         observed = f"{fits} bytes pass; it is unknown whether the interface allows more"
         return unknown(subject, observed, expected)
-    if record.get("df_ok") is False and (learned is None or learned > fits):
+    if record["df_ok"] is False and (learned is None or learned > fits):
         if learned is None:
             observed = f"packets larger than {fits} bytes do not pass; the network's response is unknown"
             return unknown(subject, observed, expected)
@@ -99,14 +101,14 @@ def _unlike(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 def _own_mtu(trial: TrialResult, rank: int) -> int | None:
     """Return the MTU of the interface with the pod's address; if it is not reported, that of the path to a peer."""
     own = _own(trial, rank)
-    peers = (stages(trial, rank).get(STAGE) or {}).get("peers") or []
-    values = [own.get("mtu") if own else None, *(peer.get("first_mtu") for peer in peers)]
+    peers = every_stage(trial, rank)[STAGE]["peers"]
+    values = [own["mtu"] if own else None, *(peer["first_mtu"] for peer in peers)]
     return next((mtu for mtu in values if mtu), None)
 
 
 def interfaces(trial: TrialResult, rank: int) -> list[Interface]:
     """Return the probe's results for a pod's interfaces."""
-    return (stages(trial, rank).get(STAGE) or {}).get("interfaces") or []
+    return every_stage(trial, rank)[STAGE]["interfaces"]
 
 
 @each_rank(NetworkStage)
@@ -117,7 +119,7 @@ def secondary_findings(rank: Rank[NetworkStage], profile: Profile) -> Iterator[F
     if not attached:
         yield unknown(rank.node, "the pod has one interface only")
     for each in attached:
-        mtu, name = each.get("mtu"), each.get("name")
+        mtu, name = each["mtu"], each["name"]
         ok = None if mtu is None or name is None else mtu >= least
         expected = f"at least {least} (profile {profile.name})"
         yield compared(f"{rank.node} {name}", ok, f"MTU {mtu}", expected, "network.secondary-mtu")
@@ -125,9 +127,9 @@ def secondary_findings(rank: Rank[NetworkStage], profile: Profile) -> Iterator[F
 
 def _own(trial: TrialResult, rank: int) -> Interface | None:
     """Return the interface with the pod's address; eth0 if addresses cannot be read."""
-    address, there = (stages(trial, rank).get("start") or {}).get("pod_ip"), interfaces(trial, rank)
-    own = next((each for each in there if address and address in (each.get("addresses") or [])), None)
-    return own or next((each for each in there if each.get("name") == "eth0"), None)
+    address, there = every_stage(trial, rank)["start"]["pod_ip"], interfaces(trial, rank)
+    own = next((each for each in there if address and address in each["addresses"]), None)
+    return own or next((each for each in there if each["name"] == "eth0"), None)
 
 
 def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
@@ -140,13 +142,13 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
         if record is None:
             yield unknown(subject, why, expected)
             continue
-        best = max((v for v in (record.get("peak_gbit_s"), record.get("throughput_gbit_s")) if v), default=None)
-        if best is None or (best < floor and record.get("error")):
-            error = str(record.get("error") or "nothing was sent")
+        best = max((v for v in (record["peak_gbit_s"], record["throughput_gbit_s"]) if v), default=None)
+        if best is None or (best < floor and record["error"]):
+            error = str(record["error"] or "nothing was sent")
             yield compared(subject, False if "stalled" in error else None, error, expected, "network.slow")
             continue
-        waited = record.get("cpu_wait")
-        if best < floor and waited is not None and (record.get("throughput_gbit_s") or 0.0) >= floor * (1 - waited):
+        waited = record["cpu_wait"]
+        if best < floor and waited is not None and (record["throughput_gbit_s"] or 0.0) >= floor * (1 - waited):
             observed = (
                 f"{best:.2f} Gb/s, but one pod or the other waited for a CPU {waited:.0%} of the time, so this proves "
                 "nothing about the network: the nodes are busy, or the pods' CPU limit is small"
@@ -161,25 +163,25 @@ def _record(trial: TrialResult, source: int, target: int) -> tuple[NetworkPeer |
     data = stages(trial, source).get(STAGE)
     if data is None:
         return None, missing_stage(trial, source, STAGE)
-    for each in data.get("peers") or []:
-        if each.get("index") == target:
+    for each in data["peers"]:
+        if each["index"] == target:
             return each, ""
-    return None, str(data.get("error") or "this direction was not tried")
+    return None, str(data["error"] or "this direction was not tried")
 
 
 def _range(trial: TrialResult, rank: int) -> tuple[int, int]:
-    ports = (stages(trial, rank).get(STAGE) or {}).get("port_range")
+    ports = every_stage(trial, rank)[STAGE]["port_range"]
     return (ports[0], ports[1]) if ports and len(ports) == 2 else (32768, 60999)
 
 
 @each_rank(EndpointsStage)
 def endpoint_findings(rank: Rank[EndpointsStage]) -> Iterator[Finding]:
     """Judge for each node which of the profile's endpoints it could reach."""
-    tried = {(each.get("endpoint"), each.get("forbidden")): each for each in rank.data.get("tried") or []}
+    tried = {(each["endpoint"], each["forbidden"]): each for each in rank.data["tried"]}
     for asked in rank.spec.endpoints:
-        record = tried.get((asked.text, asked.forbidden)) or {}
-        reached, by = record.get("reached"), " through the pod's proxy" if record.get("by") == "proxy" else ""
-        why = record.get("error") or rank.data.get("error") or "not reported"
+        record = tried.get((asked.text, asked.forbidden), NOT_TRIED)
+        reached, by = record["reached"], " through the pod's proxy" if record["by"] == "proxy" else ""
+        why = record["error"] or rank.data["error"] or "not reported"
         fault = "network.endpoint-open" if asked.forbidden else "network.endpoint-unreachable"
         yield compared(
             f"{rank.node} -> {asked.text}",

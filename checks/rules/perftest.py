@@ -22,7 +22,7 @@ from seatrial.faults.catalogue import read_text
 
 from ..profiles.loader import Profile
 from .findings import failed, passed, unknown
-from .ranks import place, rdma_ports, silent, stages
+from .ranks import every_stage, place, rdma_ports, silent, stages
 
 STAGE: Final = "perftest"
 PART = "perftest"
@@ -115,7 +115,7 @@ class Link:
 def missing(trial: TrialResult, spec: TrialSpec) -> str:
     """Return the program that every pod lacks; '' if some pod has it, or none reports it."""
     told = [data for rank in trial.evidence if (data := stages(trial, rank).get(STAGE))]
-    if not told or spec.perftest is None or any(data.get("found") is not False for data in told):
+    if not told or spec.perftest is None or any(data["found"] is not False for data in told):
         return ""
     return spec.perftest.tool
 
@@ -169,13 +169,13 @@ def sentence(operation: str, trial: TrialResult, spec: TrialSpec, profile: Profi
 
 def notes(trial: TrialResult) -> Iterator[str]:
     """Name the floor's source, and the tests that did not run."""
-    if any((stages(trial, rank).get(STAGE) or {}).get("tool") == "fi_pingpong" for rank in trial.evidence):
+    if any(every_stage(trial, rank)[STAGE]["tool"] == "fi_pingpong" for rank in trial.evidence):
         return
     yield (
         f"floor: {SHARE:.0%} of the slower port's rate (or of the profile's, where that is less); Azure's health "
         "checks ask for 380 of 400 Gb/s (check_ib_bw_gdr), and RoCE at an MTU of 1024 carries 93 %"
     )
-    if not any((stages(trial, rank).get(STAGE) or {}).get("gpu_memory") for rank in trial.evidence):
+    if not any(every_stage(trial, rank)[STAGE]["gpu_memory"] for rank in trial.evidence):
         why = "this ib_write_bw, the node (nvidia_peermem) or the profile allows no other"
         yield f"host memory alone: {why}; nccl.gdr judges GPUDirect"
 
@@ -186,38 +186,38 @@ def _links(trial: TrialResult, profile: Profile) -> Iterator[Link]:
     rates = {rank: _rates(rdma_ports(trial, rank)) for rank in trial.evidence}
     least = profile.fabric.device_rate
     for rank in sorted(trial.evidence):
-        for write in (stages(trial, rank).get(STAGE) or {}).get("writes") or []:
-            peer, sender = write.get("peer"), (rank, str(write.get("nic")))
+        for write in every_stage(trial, rank)[STAGE]["writes"]:
+            peer, sender = write["peer"], (rank, str(write["nic"]))
             if peer not in (rank - 1, rank + 1):
                 continue
-            receiver = (peer, str(write.get("peer_nic")))
+            receiver = (peer, str(write["peer_nic"]))
             ends = (min(sender, receiver), max(sender, receiver))
             found = [rates.get(each, {}).get(nic) for each, nic in ends]
             rate = min((value for value in found if value is not None), default=None) if None not in found else None
             if rate is not None and least is not None and rate < least:
                 continue
             asked = rate if rate is None or least is None else min(rate, least)
-            memory = str(write.get("memory") or HOST)
+            memory = str(write["memory"] or HOST)
             _note(known.setdefault((*ends, memory), Link(ends, memory, asked, rate)), sender, write)
     yield from known.values()
 
 
 def _note(link: Link, sender: End, write: RdmaWrite) -> None:
-    value = write.get("gbit_s")
-    link.messages = link.messages or write.get("passed") is True
-    link.far = link.far or (link.memory == HOST and write.get("far") is True)
+    value = write["gbit_s"]
+    link.messages = link.messages or write["passed"] is True
+    link.far = link.far or (link.memory == HOST and write["far"] is True)
     if value is not None and 0 <= value <= MOST * (link.port or math.inf):
         link.values[sender] = value
-    elif write.get("error") or write.get("passed") is not True:
-        text = str(write.get("error") or ("no result" if value is None else f"{value:g} Gb/s is no result"))
+    elif write["error"] or write["passed"] is not True:
+        text = str(write["error"] or ("no result" if value is None else f"{value:g} Gb/s is no result"))
         link.errors.append(f"{text} (GPU memory)" if link.memory == GPU else text)
 
 
 def _rates(ports: Iterable[RdmaPort]) -> Mapping[str, float]:
     return {
-        f"{port.get('name')}" + (f":{port['port']}" if port.get("port") not in (1, None) else ""): port["rate_gbps"]
+        f"{port['name']}" + (f":{port['port']}" if port["port"] not in (1, None) else ""): rate
         for port in ports
-        if (port.get("rate_gbps") or 0.0) > 0
+        if (rate := port["rate_gbps"] or 0.0) > 0
     }
 
 
@@ -271,16 +271,16 @@ def _of_pair(trial: TrialResult, ranks: tuple[int, int], links: list[Link]) -> I
     for rank, data in zip(ranks, told, strict=True):
         if data is None:
             yield silent(trial, rank, STAGE)
-        elif data.get("error"):
+        elif data["error"]:
             yield unknown(place(trial, rank), str(data["error"]))
-        elif data.get("found") is not True:
-            yield unknown(subject, f"no {data.get('tool') or 'program'} in the pod of {place(trial, rank)}")
+        elif data["found"] is not True:
+            yield unknown(subject, f"no {data['tool'] or 'program'} in the pod of {place(trial, rank)}")
         else:
             other = sum(ranks) - rank
-            left = [str(each.get("why")) for each in data.get("left_out") or [] if each.get("peer") == other]
-            untried = sorted(set(data.get("nics") or []) - _tried(trial, rank, other))
+            left = [str(each["why"]) for each in data["left_out"] if each["peer"] == other]
+            untried = sorted(set(data["nics"]) - _tried(trial, rank, other))
             listed = [f"not tested: {', '.join(untried)}"] if untried else []
-            parts = [*(listed if data.get("nics") else ["it lists no active NIC of this fabric"]), *left]
+            parts = [*(listed if data["nics"] else ["it lists no active NIC of this fabric"]), *left]
             if parts:
                 yield unknown(subject, f"of {place(trial, rank)}: {'; '.join(parts)}")
     for link in links:
@@ -295,9 +295,9 @@ def _of_pair(trial: TrialResult, ranks: tuple[int, int], links: list[Link]) -> I
 
 def _tried(trial: TrialResult, rank: int, other: int) -> set[str]:
     """Return the NICs with which a rank wrote to the other one, or was written to."""
-    own, theirs = ((stages(trial, each).get(STAGE) or {}).get("writes") or [] for each in (rank, other))
-    wrote = {str(write.get("nic")) for write in own if write.get("peer") == other}
-    return wrote | {str(write.get("peer_nic")) for write in theirs if write.get("peer") == rank}
+    own, theirs = (every_stage(trial, each)[STAGE]["writes"] for each in (rank, other))
+    wrote = {str(write["nic"]) for write in own if write["peer"] == other}
+    return wrote | {str(write["peer_nic"]) for write in theirs if write["peer"] == rank}
 
 
 def _unknown(trial: TrialResult, link: Link) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
-from jobs.run.stages import COLLECTIVE, STAGES, Stages
+from jobs.run.stages import COLLECTIVE, NOTHING, STAGES, Stages
 
 from .findings import unknown
 
@@ -37,9 +37,14 @@ def stages(trial: TrialResult, rank: int) -> Stages:
     return cast("Stages", evidence.stages) if evidence else {}
 
 
+def every_stage(trial: TrialResult, rank: int) -> Stages:
+    """Return the same with all stages: of one that did not arrive nothing is known."""
+    return NOTHING | stages(trial, rank)
+
+
 def rdma_ports(trial: TrialResult, rank: int) -> list[RdmaPort]:
     """Return the ports of a rank's RDMA devices; empty if it reported none."""
-    return (stages(trial, rank).get("rdma") or {}).get("devices") or []
+    return every_stage(trial, rank)["rdma"]["devices"] or []
 
 
 def ran(trial: TrialResult, rank: int, name: str) -> CollectiveRun | None:
@@ -50,7 +55,8 @@ def ran(trial: TrialResult, rank: int, name: str) -> CollectiveRun | None:
 
 def facts(trial: TrialResult, rank: int, name: str) -> ProgramFacts | None:
     """Return the file that a collective's program wrote next to its table; None without one."""
-    return (ran(trial, rank, name) or {}).get("facts")
+    result = ran(trial, rank, name)
+    return result["facts"] if result else None
 
 
 def missing_stage(trial: TrialResult, rank: int, name: str) -> str:
@@ -108,8 +114,8 @@ def hosts(trial: TrialResult) -> dict[str, str]:
     """
     by_host: dict[str, set[str]] = {}
     for rank in trial.evidence:
-        start = stages(trial, rank).get("start") or {}
-        if (name := start.get("hostname")) and (node := node_of(trial, rank)):
+        start = every_stage(trial, rank)["start"]
+        if (name := start["hostname"]) and (node := node_of(trial, rank)):
             by_host.setdefault(str(name).partition(".")[0], set()).add(node)
     return {name: nodes.pop() for name, nodes in by_host.items() if len(nodes) == 1}
 
@@ -125,8 +131,8 @@ def dns_seconds(trial: TrialResult) -> dict[str, float]:
     """Return by node the time until a rank had resolved all of its peers; ranks that never did are omitted."""
     seconds = {}
     for rank in trial.evidence:
-        peers = (stages(trial, rank).get("dns") or {}).get("peers") or []
-        waits = [peer.get("seconds_to_first_answer") for peer in peers]
+        peers = every_stage(trial, rank)["dns"]["peers"]
+        waits = [peer["seconds_to_first_answer"] for peer in peers]
         known = [wait for wait in waits if wait is not None]
         if known and len(known) == len(waits):
             seconds[place(trial, rank)] = max(known)

@@ -57,7 +57,7 @@ def considered(ports: list[RdmaPort], env: Mapping[str, str]) -> list[RdmaPort]:
     In that case the filter is wrong and not the NICs: NCCL's log shows it.
     """
     spec = str(env.get("NCCL_IB_HCA") or "")
-    return [p for p in ports if not spec or lets_through(spec, str(p.get("name")), p.get("port"))] or ports
+    return [p for p in ports if not spec or lets_through(spec, str(p["name"]), p["port"])] or ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Required:
 
     def fits(self, port: RdmaPort) -> bool:
         """Return whether the pod may use a port, if known, and its link layer is the fabric's."""
-        return port.get("usable") is not False and (self.layer is None or port.get("link_layer") in (self.layer, None))
+        return port["usable"] is not False and (self.layer is None or port["link_layer"] in (self.layer, None))
 
     def good(self, ports: Iterable[RdmaPort]) -> list[RdmaPort]:
         """Return the ports that match the fabric and work."""
@@ -117,7 +117,7 @@ def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Find
     networks = attached_names(spec.annotations, spec.namespace)
     if not networks or stages(trial, rank).get("network") is None:
         return
-    there = {str(each.get("name")) for each in interfaces(trial, rank)}
+    there = {str(each["name"]) for each in interfaces(trial, rank)}
     if lost := {name: network for name, network in networks.items() if name not in there}:
         shown = ", ".join(f"{name} ({network})" for name, network in list(lost.items())[:4])
         yield failed(
@@ -131,14 +131,14 @@ def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Find
 
 def _absent(node: str, data: RdmaStage, ports: Sequence[RdmaPort], required: _Required) -> Finding | None:
     """Explain why there is no port to judge: none is reported, none exists, or the pod cannot open them."""
-    by_tool = data.get("source") == "ibv_devinfo"
-    if data.get("devices") is None or (ports and data.get("uverbs") is None and not by_tool):
-        why = data.get("error") or "devices" if data.get("devices") is None else "the contents of /dev/infiniband"
+    by_tool = data["source"] == "ibv_devinfo"
+    if data["devices"] is None or (ports and data["uverbs"] is None and not by_tool):
+        why = data["error"] or "devices" if data["devices"] is None else "the contents of /dev/infiniband"
         return unknown(node, f"not reported: {why}", required.expected)
     if not ports:
-        why = data.get("error") or "sysfs and ibv_devinfo show none"
+        why = data["error"] or "sysfs and ibv_devinfo show none"
         return failed(node, f"no RDMA device in the pod: {why}", required.expected, "rdma.no-device")
-    if not data.get("uverbs") and not by_tool:
+    if not data["uverbs"] and not by_tool:
         observed = f"{len(ports)} devices in sysfs, and no /dev/infiniband/uverbs* in the pod"
         expected = f"/dev/infiniband/uverbs* for {required.count} devices"
         return failed(node, observed, expected, "rdma.not-mounted")
@@ -153,7 +153,7 @@ def _ports(
     wrong = {_name(p): ailing for p in ports if required.fits(p) and (ailing := ailment(p, spec, profile))}
     good = [p for p in required.good(ports) if _name(p) not in wrong]
     if len(good) < count and not wrong:  # a filter that excludes good NICs is not the NICs' fault: NCCL shows it
-        good = required.good(data.get("devices") or [])
+        good = required.good(data["devices"] or [])
     blamed = [name for name in wrong if len(good) < count or (elsewhere and all(name in names for names in elsewhere))]
     if blamed:
         yield from (failed(f"{node} {name}", *wrong[name]) for name in blamed)
@@ -166,32 +166,32 @@ def _ports(
 def _enough(node: str, data: RdmaStage, good: Sequence[RdmaPort], required: _Required) -> Finding:
     """Pass a pod with enough good ports if every value that could show a fault was read."""
     unread = [lost for p in good if (lost := _unread(p, required.spec, required.profile))]
-    rates = " and ".join(sorted({f"{p['rate_gbps']:g}" for p in good if p.get("rate_gbps")}))
-    files, by_tool = len(data.get("uverbs") or []), data.get("source") == "ibv_devinfo"
+    rates = " and ".join(sorted({f"{p['rate_gbps']:g}" for p in good if p["rate_gbps"]}))
+    files, by_tool = len(data["uverbs"] or []), data["source"] == "ibv_devinfo"
     if required.count > len(good) - len(unread):
         what = " and ".join(dict.fromkeys(word for lost in unread for word in lost))
         observed = f"{len(good)} devices, but the {what} of {len(unread)} ports is not readable"
         return unknown(node, observed, required.expected)
-    if files < required.count and not by_tool and any(p.get("usable") is None for p in good):
+    if files < required.count and not by_tool and any(p["usable"] is None for p in good):
         return unknown(node, f"{len(good)} devices, {files} uverbs files of unknown devices", required.expected)
     return passed(node, f"{len(good)} devices, ports ACTIVE, {rates or 'unknown'} Gb/s", required.expected)
 
 
 def _too_few(node: str, ports: Sequence[RdmaPort], good: int, required: _Required) -> Iterator[Finding]:
     """Name the ports of another link layer if these would be enough, else report the number of devices."""
-    usable = [p for p in ports if p.get("usable") is not False]
+    usable = [p for p in ports if p["usable"] is not False]
     foreign = [p for p in usable if not required.fits(p)]
     if not foreign or len(usable) < required.count:
         yield failed(node, f"{good} RDMA devices in the pod", required.expected, "rdma.no-device")
         return
     for port in foreign[: required.count - good]:
-        observed, expected = f"link layer {port.get('link_layer')}", f"{required.layer}, as the profile's fabric is"
+        observed, expected = f"link layer {port['link_layer']}", f"{required.layer}, as the profile's fabric is"
         yield failed(f"{node} {_name(port)}", observed, expected, "rdma.wrong-link-layer")
 
 
 def _name(port: RdmaPort) -> str:
-    number = port.get("port")
-    return str(port.get("name")) + (f":{number}" if number not in (1, None) else "")
+    number = port["port"]
+    return str(port["name"]) + (f":{number}" if number not in (1, None) else "")
 
 
 def _good_names(ports: Iterable[RdmaPort], required: _Required) -> set[str]:
@@ -200,12 +200,12 @@ def _good_names(ports: Iterable[RdmaPort], required: _Required) -> set[str]:
 
 def ailment(port: RdmaPort, spec: TrialSpec, profile: Profile) -> Wrong | None:
     """Return the first fault of a port of the right link layer; values that were not read are not faults."""
-    state, rate, least = port.get("state"), port.get("rate_gbps"), profile.fabric.device_rate
-    infiniband = port.get("link_layer") == "InfiniBand"
+    state, rate, least = port["state"], port["rate_gbps"], profile.fabric.device_rate
+    infiniband = port["link_layer"] == "InfiniBand"
     if state == "INIT" and infiniband:
-        return Wrong(f"port INIT, physical state {port.get('phys_state')}", "port ACTIVE", "rdma.no-subnet-manager")
+        return Wrong(f"port INIT, physical state {port['phys_state']}", "port ACTIVE", "rdma.no-subnet-manager")
     if state not in ("ACTIVE", None):
-        return Wrong(f"port {state}, physical state {port.get('phys_state')}", "port ACTIVE", "rdma.port-down")
+        return Wrong(f"port {state}, physical state {port['phys_state']}", "port ACTIVE", "rdma.port-down")
     if least is not None and rate is not None and rate < least:
         return Wrong(f"{rate:g} Gb/s", f"{least:g} Gb/s (profile {profile.name})", "rdma.rate-low")
     return _address(port, spec) or (_partition(port, spec) if infiniband else None)
@@ -215,7 +215,7 @@ def _unread(port: RdmaPort, spec: TrialSpec, profile: Profile) -> list[str]:
     """Name missing values that could show a fault of a port."""
     fields = ["name", "state", "link_layer", "gid"]
     fields += ["rate_gbps"] if profile.fabric.device_rate is not None else []
-    fields += ["pkeys"] if port.get("link_layer") == "InfiniBand" else []
+    fields += ["pkeys"] if port["link_layer"] == "InfiniBand" else []
     index = _number(spec.env.get("NCCL_IB_GID_INDEX"))
     fields += ["gids"] if index is not None and index >= 0 else []
     return [SPOKEN[field] for field in fields if port.get(field) is None]
@@ -223,10 +223,10 @@ def _unread(port: RdmaPort, spec: TrialSpec, profile: Profile) -> list[str]:
 
 def _address(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
     index = _number(spec.env.get("NCCL_IB_GID_INDEX"))
-    gids = port.get("gids") or []
-    if port.get("gid") is False:
+    gids = port["gids"] or []
+    if port["gid"] is False:
         return Wrong("every entry of the port's GID table is zero", "a GID", "rdma.gid-missing")
-    known = [gid.get("index") for gid in gids]
+    known = [gid["index"] for gid in gids]
     listed = known and (len(known) < SHOWN_GIDS or max(i or 0 for i in known) > (index or 0))
     if index is not None and index >= 0 and listed and None not in known and index not in known:
         return Wrong(
@@ -239,8 +239,8 @@ def _address(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
 
 def _partition(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
     """Judge the P_Key table entry that NCCL uses: NCCL_IB_PKEY is an index, 0 if it is not set."""
-    table = port.get("pkeys")
-    if table is None or (not table and port.get("counters") == 0):  # ibv_devinfo does not report it
+    table = port["pkeys"]
+    if table is None or (not table and port["counters"] == 0):  # ibv_devinfo does not report it
         return None
     index = _number(spec.env.get("NCCL_IB_PKEY")) or 0
     key = _number(table[index]) if table and index < len(table) else 0
@@ -269,8 +269,8 @@ def firmware_note(trial: TrialResult, spec: TrialSpec) -> str:
     versions: dict[str, list[str]] = {}
     for rank in range(spec.nodes):
         for port in _devices_in_pod(trial, rank, spec):
-            if port.get("fw"):
-                versions.setdefault(f"{port.get('board') or 'card'} {port['fw']}", []).append(
+            if port["fw"]:
+                versions.setdefault(f"{port['board'] or 'card'} {port['fw']}", []).append(
                     f"{place(trial, rank)} {_name(port)}"
                 )
     if len(versions) < 2:
@@ -295,7 +295,7 @@ def nic_notes(trial: TrialResult, profile: Profile) -> Iterator[str]:
 
 def _nic_notes(trial: TrialResult, rank: int, least_gbps: float) -> Iterator[str]:
     for device in rdma_ports(trial, rank):
-        name, state, rate = device.get("name"), device.get("state"), device.get("rate_gbps")
+        name, state, rate = device["name"], device["state"], device["rate_gbps"]
         if state and state != "ACTIVE":
             yield f"{place(trial, rank)}: the port of {name} is {state}"
         elif isinstance(rate, int | float) and 0 < rate < least_gbps:

@@ -15,7 +15,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from .findings import failed, proven
-from .ranks import place, ran, rdma_ports, stages
+from .ranks import every_stage, place, ran, rdma_ports
 from .rdma import considered
 
 LIMITS: dict[str, tuple[int, str]] = {
@@ -51,9 +51,10 @@ def growth(trial: TrialResult, rank: int) -> dict[str, dict[str, int]]:
     evidence = trial.evidence.get(rank)
     for name in evidence.stages if evidence else ():
         if name.startswith(COLLECTIVE):
-            moved = (ran(trial, rank, name.removeprefix(COLLECTIVE)) or {}).get("rdma_counters") or {}
+            result = ran(trial, rank, name.removeprefix(COLLECTIVE))
+            moved = (result and result["rdma_counters"]) or {}
         elif name == "training":
-            moved = (stages(trial, rank).get("training") or {}).get("rdma_counters") or {}
+            moved = every_stage(trial, rank)["training"]["rdma_counters"]
         else:
             continue
         for key, value in moved.items():
@@ -71,7 +72,7 @@ def error_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         node, moved = place(trial, rank), growth(trial, rank)
         ports = rdma_ports(trial, rank)
         usable = considered(ports, spec.env)
-        left = {f"{p.get('name')}:{p.get('port')}" for p in ports if p not in usable}
+        left = {f"{p['name']}:{p['port']}" for p in ports if p not in usable}
         wrong = [
             finding for key, each in moved.items() if key not in left for finding in _errors(_named(node, key), each)
         ]
@@ -93,14 +94,14 @@ def _named(node: str, key: str) -> str:
 
 def _uncounted(trial: TrialResult, rank: int, ports: list[RdmaPort]) -> str:
     """Name the ports and collectives without known counters; '' if there are none."""
-    silent = [str(p.get("name")) for p in ports if not p.get("counters") and p.get("usable") is not False]
+    silent = [str(p["name"]) for p in ports if not p["counters"] and p["usable"] is not False]
     if silent or not ports:
         return f"no counters of {', '.join(silent[:8])}" if silent else "the pod's NICs are unknown"
     evidence = trial.evidence.get(rank)
     names = [name.removeprefix(COLLECTIVE) for name in (evidence.stages if evidence else ()) if COLLECTIVE in name]
-    ended = {name: result for name in names if (result := ran(trial, rank, name)) and result.get("exit") == 0}
-    lost = [n for n, result in ended.items() if not result.get("rdma_counters") and result.get("scope") != "node"]
-    lost += [n for n, result in ended.items() if result.get("rdma_counters") is None and n not in lost]
+    ended = {name: result for name in names if (result := ran(trial, rank, name)) and result["exit"] == 0}
+    lost = [n for n, result in ended.items() if not result["rdma_counters"] and result["scope"] != "node"]
+    lost += [n for n, result in ended.items() if result["rdma_counters"] is None and n not in lost]
     return f"the NICs' counters during {', '.join(lost)} are unknown" if lost else ""
 
 
@@ -127,11 +128,11 @@ def idle_note(trial: TrialResult, spec: TrialSpec) -> str:
             continue
         ports = rdma_ports(trial, rank)
         idle += [
-            f"{place(trial, rank)} {p.get('name')}"
+            f"{place(trial, rank)} {p['name']}"
             for p in considered(ports, spec.env)
-            if p.get("counters")
-            and p.get("state") == "ACTIVE"
-            and p.get("usable") is not False
-            and _carried(moved.get(f"{p.get('name')}:{p.get('port')}", {})) == 0
+            if p["counters"]
+            and p["state"] == "ACTIVE"
+            and p["usable"] is not False
+            and _carried(moved.get(f"{p['name']}:{p['port']}", {})) == 0
         ]
     return f"ports that are up and carried nothing: {', '.join(idle[:8])}" if idle else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from jobs.cluster.json_types import empty
 from jobs.listing import first_of
 from jobs.pod.stages.dns import NOT_THERE
 from jobs.run.result import TrialResult
@@ -13,7 +14,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from .findings import failed, passed, unknown
-from .ranks import Rank, each_rank, missing_stage, place, stages
+from .ranks import Rank, each_rank, every_stage, missing_stage, place, stages
 
 MAX_SKEW_S = 5.0
 """Clock differences above this are reported: NCCL does not depend on them, but logs of two nodes cannot be merged."""
@@ -23,6 +24,7 @@ LONG_DENIED_S = 5.0
 """Longer than endpoints take to be published; CoreDNS' kubernetes plugin has this default time to live."""
 
 
+NOT_LOOKED_UP, NOT_DIALLED = empty(DnsPeer), empty(PortPeer)
 SILENT_SERVER = ("timeout", "unreachable")
 """The probe's errors for a name if its server did not answer, or was unreachable."""
 NO_WAY = ("no answer within", "no route to host", "network is unreachable", "host is unreachable")
@@ -41,7 +43,7 @@ def convention_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     """
     names = [name for name in CONVENTIONS if name != "NODE_RANK" or spec.launcher != "mpijob"]
     for rank in range(spec.nodes):
-        env = (stages(trial, rank).get("start") or {}).get("env")
+        env = every_stage(trial, rank)["start"]["env"]
         gone = [name for name in names if env is not None and not env.get(name)]
         if gone:
             yield (
@@ -59,10 +61,10 @@ def arrow(trial: TrialResult, source: int, target: int) -> str:
 def dns_findings(rank: Rank[DnsStage]) -> Iterator[Finding]:
     """Judge each rank's resolved address of every rank, including its own: rank 0 also connects to its own name."""
     trial, names = rank.trial, replace(rank.spec, attempt=rank.trial.attempts).peers  # each attempt has different names
-    lookups = {str(p.get("index")): p for p in rank.data.get("peers") or []}
+    lookups = {str(p["index"]): p for p in rank.data["peers"]}
     for peer, name in enumerate(names):
         found = _lookup(arrow(trial, rank.number, peer), lookups.get(str(peer)), _pod_ip(trial, peer), name)
-        silent_server = (lookups.get(str(peer)) or {}).get("error") in SILENT_SERVER
+        silent_server = lookups.get(str(peer), NOT_LOOKED_UP)["error"] in SILENT_SERVER
         if found.fault == "dns.unresolved" and silent_server and (cut_off := _cut_off(trial, rank.spec, rank.number)):
             found = replace(found, observed=f"{found.observed}; {cut_off}", fault="network.unreachable")
         yield found
@@ -73,14 +75,14 @@ def _cut_off(trial: TrialResult, spec: TrialSpec, rank: int) -> str:
 
     A DNS server that does not answer this rank is behind the same network: DNS is only the first to need it.
     """
-    seen = {other: _peer(trial, other, rank) or {} for other in range(spec.nodes) if other != rank}
-    dialled = {other: peer for other, peer in seen.items() if peer.get("address")}
-    if any(peer.get("outbound") or peer.get("inbound") for peer in seen.values()):
+    seen = {other: _peer(trial, other, rank) or NOT_DIALLED for other in range(spec.nodes) if other != rank}
+    dialled = {other: peer for other, peer in seen.items() if peer["address"]}
+    if any(peer["outbound"] or peer["inbound"] for peer in seen.values()):
         return ""
-    lost = [other for other, peer in dialled.items() if str(peer.get("outbound_error")).startswith(NO_WAY)]
+    lost = [other for other, peer in dialled.items() if str(peer["outbound_error"]).startswith(NO_WAY)]
     if not lost:
         return ""
-    address = dialled[lost[0]].get("address")
+    address = dialled[lost[0]]["address"]
     return f"{first_of((place(trial, each) for each in lost), 4)} got no answer from its address {address} either"
 
 
@@ -88,16 +90,16 @@ def _lookup(subject: str, record: DnsPeer | None, pod_ip: str | None, name: str)
     expected = f"{name} = {pod_ip}" if pod_ip else f"{name} resolves"
     if record is None:
         return unknown(subject, "this name was not looked up", expected)
-    addresses = [str(a) for a in record.get("addresses") or []]
-    if record.get("addresses") is None and not record.get("error"):
+    addresses = [str(a) for a in record["addresses"] or []]
+    if record["addresses"] is None and not record["error"]:
         return unknown(subject, "the resolved address is unknown", expected)
     if not addresses:
-        why = record.get("error") or record.get("first_error") or "no address"
-        return failed(subject, f"{why} after {record.get('attempts')} attempts", expected, "dns.unresolved")
-    observed = ", ".join(addresses) + f" after {record.get('seconds_to_first_answer')} s"
-    if first := record.get("first_error"):
-        observed += f" (first {first}{_denied_by_cache(first, record.get('seconds_to_first_answer'))})"
-    right = leads_to(addresses, pod_ip, record.get("pod_ip_matches"))
+        why = record["error"] or record["first_error"] or "no address"
+        return failed(subject, f"{why} after {record['attempts']} attempts", expected, "dns.unresolved")
+    observed = ", ".join(addresses) + f" after {record['seconds_to_first_answer']} s"
+    if first := record["first_error"]:
+        observed += f" (first {first}{_denied_by_cache(first, record['seconds_to_first_answer'])})"
+    right = leads_to(addresses, pod_ip, record["pod_ip_matches"])
     if right is None:
         observed += "; the address of that pod is unknown"
         return unknown(subject, observed, expected)
@@ -125,7 +127,7 @@ def leads_to(addresses: list[str], pod_ip: str | None, probe_says: bool | None) 
 
 
 def _pod_ip(trial: TrialResult, rank: int) -> str | None:
-    address = (stages(trial, rank).get("start") or {}).get("pod_ip")
+    address = every_stage(trial, rank)["start"]["pod_ip"]
     return str(address) if address else None
 
 
@@ -133,8 +135,8 @@ def port_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge MASTER_PORT for every pair in both directions, by the connecting side, else by the listening one."""
     for source in range(spec.nodes):
         own = stages(trial, source).get("port")
-        if own is not None and own.get("listening") is False:
-            observed = str(own.get("error") or "not listening")
+        if own is not None and own["listening"] is False:
+            observed = str(own["error"] or "not listening")
             yield failed(place(trial, source), observed, f"port {spec.master_port} is free in the pod", "port.in-use")
         for target in range(spec.nodes):
             if source != target:
@@ -145,28 +147,28 @@ def _direction(trial: TrialResult, spec: TrialSpec, source: int, target: int) ->
     subject = arrow(trial, source, target)
     expected = f"port {spec.master_port} (MASTER_PORT) open"
     dialled, heard = _peer(trial, source, target), _peer(trial, target, source)
-    listening = (stages(trial, target).get("port") or {}).get("listening")
+    listening = every_stage(trial, target)["port"]["listening"]
     if dialled is not None:
-        if dialled.get("outbound"):
-            observed = f"connected to {dialled.get('address')} in {dialled.get('outbound_seconds')} s"
+        if dialled["outbound"]:
+            observed = f"connected to {dialled['address']} in {dialled['outbound_seconds']} s"
             return passed(subject, observed, expected)
-        observed = f"{dialled.get('address')}: {dialled.get('outbound_error') or 'the result of dialling is missing'}"
-        if dialled.get("outbound") is None and not dialled.get("outbound_error"):
+        observed = f"{dialled['address']}: {dialled['outbound_error'] or 'the result of dialling is missing'}"
+        if dialled["outbound"] is None and not dialled["outbound_error"]:
             return unknown(subject, observed, expected)
         if listening is False:  # the other side reported it itself, and has the finding
             return unknown(subject, observed, expected)
         return failed(subject, observed, expected, "port.blocked")
-    if heard is not None and heard.get("inbound"):
+    if heard is not None and heard["inbound"]:
         return passed(subject, "received by the other side", expected)
     return unknown(subject, missing_stage(trial, source, "port"), expected)
 
 
 def _peer(trial: TrialResult, rank: int, peer: int) -> PortPeer | None:
-    data = stages(trial, rank).get("port") or {}
-    return next((p for p in data.get("peers") or [] if p.get("index") == peer), None)
+    data = every_stage(trial, rank)["port"]
+    return next((p for p in data["peers"] if p["index"] == peer), None)
 
 
 def largest_skew_s(trial: TrialResult, spec: TrialSpec) -> float:
     """Return the largest clock difference to a peer that any rank measured, in seconds."""
-    peers = [_peer(trial, a, b) or {} for a in range(spec.nodes) for b in range(spec.nodes) if a != b]
-    return max((abs(p["clock_skew_s"]) for p in peers if p.get("clock_skew_s") is not None), default=0.0)
+    peers = [_peer(trial, a, b) or NOT_DIALLED for a in range(spec.nodes) for b in range(spec.nodes) if a != b]
+    return max((abs(p["clock_skew_s"]) for p in peers if p["clock_skew_s"] is not None), default=0.0)

@@ -21,7 +21,7 @@ from ..framework.evidence import Evidence
 from ..profiles.loader import Profile
 from .findings import compared, first_match, passed, unknown, unlike
 from .gpu_health import left_out, tell
-from .ranks import Rank, each_rank, place, stages
+from .ranks import Rank, each_rank, every_stage, place
 
 SKIP_VARIABLE = "TAO_K8S_SKIP_NODE_RUNTIME_CHECK"
 """Defined on NVIDIA's TAO on Kubernetes page: 1 if the provider or the operator's policy owns driver and toolkit."""
@@ -46,9 +46,9 @@ def skip_if_managed(profile: Profile, env: Mapping[str, str], evidence: Evidence
 
 def skip_if_unseen(why: str, trial: TrialResult, evidence: Evidence) -> None:
     """Skip a check of the GPUs if the provider's driver (``why``) put no tool into any pod."""
-    tools = [(stages(trial, rank).get("runtime") or {}).get("nvidia_smi") or {} for rank in trial.evidence]
-    if why and tools and all(tool.get("found") is False for tool in tools):
-        evidence.skip(f"{why}, and no pod has {tools[0].get('name') or 'nvidia-smi'}", waived=True)
+    tools = [every_stage(trial, rank)["runtime"]["nvidia_smi"] for rank in trial.evidence]
+    if why and tools and all(tool["found"] is False for tool in tools):
+        evidence.skip(f"{why}, and no pod has {tools[0]['name'] or 'nvidia-smi'}", waived=True)
 
 
 def without_driver(profile: Profile) -> Profile:
@@ -60,12 +60,12 @@ def without_driver(profile: Profile) -> Profile:
 def gpu_findings(rank: Rank[RuntimeStage], profile: Profile) -> Iterator[Finding]:
     """Judge the tool, the GPUs and the driver of each rank; the first fault is its only one."""
     finding = _gpus(rank.node, rank.data, rank.spec.gpus_per_node, profile.runtime.driver_min)
-    names = {str(gpu["name"]) for gpu in rank.data.get("gpus") or [] if gpu.get("name")}
+    names = {str(gpu["name"]) for gpu in rank.data["gpus"] or [] if gpu["name"]}
     other = of_other_kind(names, profile.gpu.product) if finding.ok else ()
     if other:  # labels may be missing or not visible to a tenant: the driver knows the GPU model
         kind = f"{', '.join(profile.gpu.product)} (profile {profile.name}, gpu.product)"
         finding = unknown(rank.node, f"the GPUs are {', '.join(other)}", kind, fault="nodes.other-kind")
-    elif finding.ok and rank.data.get("kind") != "amd" and (lost := _unsaid(rank.trial, rank.number, profile)):
+    elif finding.ok and rank.data["kind"] != "amd" and (lost := _unsaid(rank.trial, rank.number, profile)):
         finding = replace(finding, ok=None, observed=f"{finding.observed}; {lost}")
     yield finding
 
@@ -81,7 +81,7 @@ def gpu_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     """Name the pods with the same GPUs: nodes that share one machine (kind, nested VMs) are not two nodes."""
     first: dict[str, str] = {}
     for rank in range(spec.nodes):
-        uuids, where = _uuids(stages(trial, rank).get("runtime") or {}), f"rank {rank} on {place(trial, rank)}"
+        uuids, where = _uuids(every_stage(trial, rank)["runtime"]), f"rank {rank} on {place(trial, rank)}"
         if shared := [uuid for uuid in uuids if uuid in first]:
             yield f"{len(shared)} GPUs of {where} have the UUIDs of {first[shared[0]]}'s: are they the same ones?"
         first.update((uuid, where) for uuid in uuids if uuid not in first)
@@ -89,30 +89,30 @@ def gpu_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
 
 def _uuids(data: RuntimeStage) -> list[str]:
     """Return the identities of a pod's GPUs; GPUs without one are left out."""
-    return [str(gpu["uuid"]) for gpu in data.get("gpus") or [] if gpu.get("uuid")]
+    return [str(gpu["uuid"]) for gpu in data["gpus"] or [] if gpu["uuid"]]
 
 
 def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | None) -> Finding:
-    smi, gpus, driver = data.get("nvidia_smi") or {}, data.get("gpus") or [], str(data.get("driver") or "")
-    tool = smi.get("name") or "nvidia-smi"
-    why = smi.get("error") or f"exit code {smi.get('exit')}"
+    smi, gpus, driver = data["nvidia_smi"], data["gpus"] or [], str(data["driver"] or "")
+    tool = smi["name"] or "nvidia-smi"
+    why = smi["error"] or f"exit code {smi['exit']}"
     lost = bool(OFF_THE_BUS.search(str(why)))
-    listed = bool(gpus and smi.get("listed")) and not lost
-    untold = smi.get("found") is None or (smi.get("exit") is None and smi["found"] and not smi.get("error"))
-    sliced = ", ".join(str(g.get("index")) for g in gpus if g.get("mig") == "Enabled" or g.get("mig_devices"))
+    listed = bool(gpus and smi["listed"]) and not lost
+    untold = smi["found"] is None or (smi["exit"] is None and smi["found"] and not smi["error"])
+    sliced = ", ".join(str(g["index"]) for g in gpus if g["mig"] == "Enabled" or g["mig_devices"])
     foreign = max(len(gpus) - requested, 0) or _foreign(data)
     in_pod, uuids = f"{len(gpus)} GPUs in the pod", _uuids(data)
     twice = "".join([uuid for uuid, count in Counter(uuids).items() if count > 1][:1])
     only = f"only {len(gpus) - len(uuids) + len(set(uuids))} are different ({twice} appears twice)"
     newer = version_at_least(driver, driver_min) if driver_min else True
-    broken = not smi.get("found") or (smi.get("exit") != 0 and not listed)
+    broken = not smi["found"] or (smi["exit"] != 0 and not listed)
     finding = first_match(
         subject,
         f"{tool} works, {requested} GPUs" + (f", driver {driver_min} or later" if driver_min else ""),
         (untold, None, f"the result of {tool} is unknown"),
-        (data.get("gpus") is None, None, "the GPUs of the pod are unknown"),
+        (data["gpus"] is None, None, "the GPUs of the pod are unknown"),
         (broken, False, f"{tool}: {why}", "gpu.off-bus" if lost else "runtime.nvidia-smi"),
-        (not gpus and smi.get("error"), None, f"the output of {tool} could not be read: {why}"),
+        (not gpus and smi["error"], None, f"the output of {tool} could not be read: {why}"),
         (sliced, False, f"MIG is on for GPU {sliced}: parts, not whole GPUs", "gpu.mig-enabled"),
         (foreign, False, f"{in_pod}, {foreign} of them not its own", "runtime.extra-gpus"),
         (len(gpus) != requested, False, in_pod, "runtime.gpu-count"),
@@ -126,14 +126,14 @@ def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | No
     )
     if listed:  # the objects are known, but an unreadable full list is a bad sign
         observed = f"{finding.observed} (from the bare list: {tool} -q -x: {why})"
-        return replace(finding, ok=None if finding.ok and smi.get("exit") != 0 else finding.ok, observed=observed)
+        return replace(finding, ok=None if finding.ok and smi["exit"] != 0 else finding.ok, observed=observed)
     return finding
 
 
 def _foreign(data: RuntimeStage) -> int:
     """Count the GPUs that the pod sees but was not allocated, if the device plugin's list is known."""
-    given = data.get("assigned")
-    return len([g for g in data.get("gpus") or [] if given and g.get("uuid") and g["uuid"] not in given])
+    given = data["assigned"]
+    return len([g for g in data["gpus"] or [] if given and g["uuid"] and g["uuid"] not in given])
 
 
 def version_at_least(version: str, minimum: str) -> bool | None:
@@ -147,7 +147,7 @@ def version_at_least(version: str, minimum: str) -> bool | None:
 def toolkit_findings(trial: TrialResult, spec: TrialSpec, installed: str, minimum: str) -> Iterator[Finding]:
     """Judge the container toolkit: the pod's version, else the operator's; without either it is not visible."""
     for rank in range(spec.nodes):
-        toolkit = str((stages(trial, rank).get("runtime") or {}).get("toolkit") or "")
+        toolkit = str(every_stage(trial, rank)["runtime"]["toolkit"] or "")
         if toolkit or not installed:
             yield _toolkit(place(trial, rank), toolkit, "in the pod", minimum)
     if installed:
@@ -169,21 +169,21 @@ def drift_findings(trial: TrialResult, spec: TrialSpec, *, driver: bool = True) 
     compared_facts = COMPARED if driver else COMPARED[2:]
     ranks = {place(trial, rank): rank for rank in sorted(range(spec.nodes), key=lambda rank: place(trial, rank))}
     for finding in unlike(
-        {node: _facts(stages(trial, rank).get("runtime"), driver=driver) for node, rank in ranks.items()},
+        {node: _facts(every_stage(trial, rank)["runtime"], driver=driver) for node, rank in ranks.items()},
         "runtime.drift",
     ):
         lost = left_out(trial, ranks[finding.subject], compared_facts) if finding.ok else ""
         yield replace(finding, ok=None, observed=f"{finding.observed}; {lost}") if lost else finding
 
 
-def _facts(data: RuntimeStage | None, *, driver: bool) -> dict[str, str]:
+def _facts(data: RuntimeStage, *, driver: bool) -> dict[str, str]:
     """Return the values that must be uniform; several values of one node's GPUs are joined."""
-    facts = {"driver": (data or {}).get("driver"), "CUDA": (data or {}).get("cuda")} if driver else {}
-    gpus = (data or {}).get("gpus") or []
+    facts = {"driver": data["driver"], "CUDA": data["cuda"]} if driver else {}
+    gpus = data["gpus"] or []
     for name, values in (
-        ("model", [gpu.get("name") for gpu in gpus]),
-        ("memory", [gpu.get("memory_mib") for gpu in gpus]),
-        ("VBIOS", [gpu.get("vbios") for gpu in gpus]),
+        ("model", [gpu["name"] for gpu in gpus]),
+        ("memory", [gpu["memory_mib"] for gpu in gpus]),
+        ("VBIOS", [gpu["vbios"] for gpu in gpus]),
     ):
         facts[name] = "/".join(sorted({str(value) for value in values if value is not None}))
     return {name: value for name, value in facts.items() if value}
@@ -200,15 +200,15 @@ def limit_findings(rank: Rank[StartStage], profile: Profile) -> Iterator[Finding
 def limit_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     """Describe the pod's cgroup limits: they are not judged, but explain many faults."""
     for rank in range(spec.nodes):
-        data = stages(trial, rank).get("start") or {}
-        cpu, memory = data.get("cpu_max"), data.get("memory_max")
+        data = every_stage(trial, rank)["start"]
+        cpu, memory = data["cpu_max"], data["memory_max"]
         limits = [f"{cpu:g} CPUs" if cpu is not None else "CPUs without limit"]
         limits.append(f"{memory / 2**30:.3g} GiB" if memory and memory > 0 else "memory without limit")
         yield f"{place(trial, rank)}: the container may use {', '.join(limits)}"
 
 
 def _shm(subject: str, data: StartStage, asked: int) -> Finding:
-    size, most = data.get("shm_bytes"), data.get("memory_max")
+    size, most = data["shm_bytes"], data["memory_max"]
     if size is None:
         return unknown(subject, "the size of /dev/shm was not read", format_size(asked))
     # A tmpfs rounds down to pages, and a memory limit below its size is legal: 1 % is not a fault.
@@ -222,9 +222,9 @@ def _shm(subject: str, data: StartStage, asked: int) -> Finding:
 
 
 def _memlock(subject: str, data: StartStage, least: int) -> Finding:
-    limit = data.get("memlock_bytes")
+    limit = data["memlock_bytes"]
     expected = f"{format_size(least)} lockable, or IPC_LOCK"
-    if can_lock(data.get("cap_eff")):
+    if can_lock(data["cap_eff"]):
         return passed(subject, "IPC_LOCK", expected)
     if limit is None:
         return unknown(subject, "RLIMIT_MEMLOCK could not be read", expected)

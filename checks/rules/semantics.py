@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from jobs.cluster.json_types import empty
 from jobs.run.result import TrialResult
 from jobs.run.stages.network import LockTry, TriedPath
 from jobs.trial.spec import TrialSpec
@@ -13,25 +14,26 @@ from seatrial.faults.variants import Variant
 
 from ..profiles.schema import StoragePath, StorageSection
 from .findings import compared, unknown
-from .ranks import place, stages
+from .ranks import every_stage, place
 
 LOCKS = {"flock": "flock", "posix": "fcntl byte-range lock"}
 UNSUPPORTED = ("ENOLCK", "ENOSYS", "ENOTSUP", "EOPNOTSUPP")
 """Error codes of a file system without locks, or without its lock service (flock(2), fcntl(2), mount.lustre(8))."""
+NOT_TRIED = empty(TriedPath)
 HUNG = "no answer"
 SLOWEST = "small files: at least"
 
 
 def tried_paths(trial: TrialResult, rank: int) -> dict[str, TriedPath]:
     """Return a rank's report of each path, by name."""
-    paths = (stages(trial, rank).get("storage") or {}).get("paths") or []
-    return {str(each.get("name")): each for each in paths}
+    paths = every_stage(trial, rank)["storage"]["paths"]
+    return {str(each["name"]): each for each in paths}
 
 
 def mount(path: TriedPath) -> str:
     """Return a path's file system, with the mount options that affect locks and caches."""
-    options = ",".join(path.get("options") or ())
-    return f"{path.get('fs') or 'unknown file system'}{f' ({options})' if options else ''}"
+    options = ",".join(path["options"])
+    return f"{path['fs'] or 'unknown file system'}{f' ({options})' if options else ''}"
 
 
 def view(trial: TrialResult, spec: TrialSpec, rank: int, path: StoragePath) -> str:
@@ -44,24 +46,24 @@ def view(trial: TrialResult, spec: TrialSpec, rank: int, path: StoragePath) -> s
 
 def changes(path: TriedPath, peer: str) -> tuple[bool | None, str, str]:
     """Judge a node's view of the next node's changes, such as a rename: (ok, fault, observed)."""
-    missing, torn, versions = path.get("swap_missing"), path.get("swap_torn"), path.get("swap_versions")
+    missing, torn, versions = path["swap_missing"], path["swap_torn"], path["swap_versions"]
     if missing or torn:
         how = [f"{count} times {what}" for count, what in ((missing, "no file"), (torn, "a part of one")) if count]
         return False, "storage.rename-torn", f"{mount(path)}: {' and '.join(how)} while {peer} replaced it by rename"
-    if path.get("attributes_ok") is False:
-        seen = path.get("attributes_seen") or "other attributes"
+    if path["attributes_ok"] is False:
+        seen = path["attributes_seen"] or "other attributes"
         return False, "storage.stale-metadata", f"{mount(path)}: {seen} of a file that {peer} closed 10 s ago"
     for key, what in (("small_missing", "listed"), ("small_bad", "read")):
         if bad := path.get(key):
             return False, "storage.stale-metadata", f"{mount(path)}: {bad} files of {peer} are not {what}"
-    small = (path.get("small_missing"), path.get("small_bad"), path.get("small_read"))
+    small = (path["small_missing"], path["small_bad"], path["small_read"])
     open_points = {
         "renames": (versions or 0) < 2 or None in (missing, torn),
-        "attributes": path.get("attributes_ok") is None,
-        "small files": None in small or not path.get("small_read"),
+        "attributes": path["attributes_ok"] is None,
+        "small files": None in small or not path["small_read"],
     }
     if left := [name for name, is_open in open_points.items() if is_open]:
-        why = f" ({path['semantics_error']})" if path.get("semantics_error") else ""
+        why = f" ({path['semantics_error']})" if path["semantics_error"] else ""
         return None, "", f"not measured: {', '.join(left)}{why}"
     return True, "", f"{versions} versions of a replaced file, size and time after close, {small[2]} small files"
 
@@ -70,9 +72,9 @@ def small_files(subject: str, path: TriedPath, floor: float) -> Finding:
     """Judge the slower rate of creating small files here and reading those of the next node."""
     expected = f"{SLOWEST} {floor:g}"
     steps = {
-        "created": (path.get("small_files"), path.get("small_made_s")),
-        "read": (path.get("small_read"), path.get("small_read_s")),
-        "removed": (path.get("small_removed"), path.get("small_removed_s")),
+        "created": (path["small_files"], path["small_made_s"]),
+        "read": (path["small_read"], path["small_read_s"]),
+        "removed": (path["small_removed"], path["small_removed_s"]),
     }
     rates = {what: count / seconds for what, (count, seconds) in steps.items() if count and seconds}
     if len(rates) < len(steps):
@@ -107,41 +109,41 @@ def between_nodes(storage: StorageSection) -> tuple[StoragePath, ...]:
 def _of_path(trial: TrialResult, spec: TrialSpec, path: StoragePath) -> Iterator[Finding]:
     for rank in range(spec.nodes):
         other = (rank + 1) % spec.nodes
-        peer, here = place(trial, other), tried_paths(trial, rank).get(path.name) or {}
-        there = tried_paths(trial, other).get(path.name) or {}
+        peer, here = place(trial, other), tried_paths(trial, rank).get(path.name, NOT_TRIED)
+        there = tried_paths(trial, other).get(path.name, NOT_TRIED)
         where = mount(here) if mount(here) == mount(there) else f"{mount(here)} here, {mount(there)} on {peer}"
         for kind, what in LOCKS.items():
             mine, held = _lock_of(here, kind), _lock_of(there, kind)
             ok, fault, observed = _lock(mine, held, peer, ranges=kind == "posix")
             expected = f"{what}: refused while {peer} holds it, granted after its release"
             observed = f"{where}: {what} {observed}"
-            own = mine.get("error") or not mine.get("held")
+            own = mine["error"] or not mine["held"]
             subject = f"{place(trial, rank)} {path.path}" if own else view(trial, spec, rank, path)
             yield compared(subject, ok, observed, expected, fault)
 
 
 def _lock_of(path: TriedPath, kind: str) -> LockTry:
-    return (path.get("flock") if kind == "flock" else path.get("posix")) or {}
+    return path["flock"] if kind == "flock" else path["posix"]
 
 
 def _lock(mine: LockTry, held: LockTry, peer: str, *, ranges: bool) -> tuple[bool | None, str, str]:
     """Judge one lock on one node: (ok, fault, observed); ``ranges``: a lock of some bytes; others must be free."""
-    error, refused, seconds = str(mine.get("error") or ""), mine.get("refused"), mine.get("freed_s") or 0
-    apart = mine.get("apart") if ranges else True
+    error, refused, seconds = str(mine["error"] or ""), mine["refused"], mine["freed_s"] or 0
+    apart = mine["apart"] if ranges else True
     ok: bool | None = None
     fault, observed = "", "not measured"
     if error:
         fault = "storage.locks-failed" if error in UNSUPPORTED or error.startswith(HUNG) else ""
         observed = f"failed: {error}"
-    elif not mine.get("held") or not held.get("held"):
-        observed = f"not measured: {peer if mine.get('held') else 'this node'} did not get its own"
+    elif not mine["held"] or not held["held"]:
+        observed = f"not measured: {peer if mine['held'] else 'this node'} did not get its own"
     elif refused is False:
         fault, observed = "storage.locks-local", f"granted while {peer} holds it"
     elif apart is False:
         fault, observed = "storage.locks-failed", f"refused, also for bytes that {peer} does not hold"
-    elif refused and mine.get("freed") is False:
+    elif refused and mine["freed"] is False:
         fault, observed = "storage.locks-stuck", f"refused {seconds:.0f} s after {peer} released it"
-    elif refused and mine.get("freed") and apart:
+    elif refused and mine["freed"] and apart:
         ok, observed = True, f"refused while {peer} holds it, granted {seconds:.2f} s after its release"
     return (False if fault else ok), fault, observed
 

@@ -17,8 +17,8 @@ from reports.record import Finding
 from ..profiles.schema import StoragePath, StorageSection
 from ..profiles.yaml_schema import Size
 from .findings import compared, failed, first_match, passed, unknown
-from .ranks import Rank, each_rank, place, stages
-from .semantics import between_nodes, changes, small_files, tried_paths, view
+from .ranks import Rank, each_rank, every_stage, place
+from .semantics import NOT_TRIED, between_nodes, changes, small_files, tried_paths, view
 
 MANY_READ, MANY_WRITE = ("ReadWriteMany", "ReadOnlyMany"), ("ReadWriteMany",)
 """Access modes with which pods of several nodes may mount a PVC (kubernetes.io, Persistent Volumes: Access Modes)."""
@@ -85,7 +85,7 @@ def path_findings(rank: Rank[StorageStage], storage: StorageSection) -> Iterator
     asked = [*storage.paths]
     if storage.scratch:
         asked.append(StoragePath(name=SCRATCH, path=storage.scratch, write=True, bytes=Size(0)))
-    hung, tried = str(rank.data.get("error") or ""), tried_paths(rank.trial, rank.number)
+    hung, tried = str(rank.data["error"] or ""), tried_paths(rank.trial, rank.number)
     for path in asked:
         seen_path = tried.get(path.name)
         if seen_path is None:
@@ -98,35 +98,35 @@ def path_findings(rank: Rank[StorageStage], storage: StorageSection) -> Iterator
 
 def _unanswered(path: TriedPath, *, write: bool) -> bool:
     """Return whether the test of a path was not completed, or never started."""
-    if path.get("exists") is None or (path["exists"] and path.get("free_bytes") is None and not path.get("error")):
+    if path["exists"] is None or (path["exists"] and path["free_bytes"] is None and not path["error"]):
         return True
-    tried = write and path["exists"] and not path.get("error")
-    return bool(tried and None in (path.get("read_back_ok"), path.get("rename_ok")))
+    tried = write and path["exists"] and not path["error"]
+    return bool(tried and None in (path["read_back_ok"], path["rename_ok"]))
 
 
 def _path(subject: str, seen_path: TriedPath, asked_path: StoragePath, hung: str) -> Finding:
     write = asked_path.write
     expected = "there and writable" if write else "there and readable"
-    error, code = str(seen_path.get("error") or ""), str(seen_path.get("errno") or "")
+    error, code = str(seen_path["error"] or ""), str(seen_path["errno"] or "")
     as_seen = _observed(seen_path)
     fault, observed = "", as_seen
     ok: bool | None = True
-    needed, free = _needed(asked_path), seen_path.get("free_bytes")
+    needed, free = _needed(asked_path), seen_path["free_bytes"]
     if _unanswered(seen_path, write=write):
         ok, fault = (False, "storage.hang") if hung else (None, "")
         observed = f"no answer: {hung or 'not tried'}"
-    elif not seen_path.get("exists"):
+    elif not seen_path["exists"]:
         ok, fault, observed = False, "storage.not-visible", error or "it is not in the pod"
     elif code in FULL or (write and free is not None and free < needed):
         ok, fault = False, "storage.full"
         expected, observed = f"{format_size(needed)} free", f"{as_seen}{'; ' + error if error else ''}"
-    elif error or (write and seen_path.get("readonly")):
+    elif error or (write and seen_path["readonly"]):
         ok, fault, observed = False, "storage.read-only" if write else "storage.not-visible", f"{as_seen}; {error}"
-    elif write and not (seen_path.get("rename_ok") and seen_path.get("read_back_ok")):
+    elif write and not (seen_path["rename_ok"] and seen_path["read_back_ok"]):
         ok, fault, observed = False, "storage.corrupt", f"{as_seen}; the data read back differs from the data written"
-    elif asked_path.not_empty and seen_path.get("entries") is None and not seen_path.get("read_mb_s"):
+    elif asked_path.not_empty and seen_path["entries"] is None and not seen_path["read_mb_s"]:
         ok, observed = None, f"{as_seen}; it is unknown whether it is empty"
-    elif asked_path.not_empty and seen_path.get("entries") == 0:
+    elif asked_path.not_empty and seen_path["entries"] == 0:
         ok, fault, observed = False, "storage.not-visible", f"{as_seen}; there is nothing in it"
     elif asked_path.files:
         ok, observed = _files(asked_path, seen_path)
@@ -137,16 +137,16 @@ def _path(subject: str, seen_path: TriedPath, asked_path: StoragePath, hung: str
 
 def _files(asked_path: StoragePath, seen_path: TriedPath) -> tuple[bool | None, str]:
     """Judge the files that the profile names: (all can be read, or None if not all were tried, observation)."""
-    asked, tried, bad = len(asked_path.files), seen_path.get("files_tried") or 0, seen_path.get("files_bad") or 0
+    asked, tried, bad = len(asked_path.files), seen_path["files_tried"] or 0, seen_path["files_bad"] or 0
     if bad:
-        shown = _some(seen_path.get("files_bad_named") or [], bad)
+        shown = _some(seen_path["files_bad_named"], bad)
         return False, f"{bad} of {asked} files cannot be read: {shown}"
-    if tried and (seen_path.get("files_bad") is None or seen_path.get("files_empty") is None):
+    if tried and (seen_path["files_bad"] is None or seen_path["files_empty"] is None):
         return None, f"it is unknown which of {tried} files can be read"
     if tried < asked:
         return None, f"{tried} of {asked} files were tried before the time was up"
-    if empty := seen_path.get("files_empty"):
-        shown = _some(seen_path.get("files_empty_named") or [], empty)
+    if empty := seen_path["files_empty"]:
+        shown = _some(seen_path["files_empty_named"], empty)
         return None, f"{empty} of {asked} files have nothing in them, so that nothing was read of them: {shown}"
     return True, f"{_observed(seen_path)}, {tried} files can be read"
 
@@ -161,10 +161,10 @@ def _needed(path: StoragePath) -> int:
 
 
 def _observed(path: TriedPath) -> str:
-    parts = [str(path.get("fs") or "file system unknown")]
-    if (free := path.get("free_bytes")) is not None:
+    parts = [str(path["fs"] or "file system unknown")]
+    if (free := path["free_bytes"]) is not None:
         parts.append(f"{format_gib(free)} free")
-    for rate, text in ((path.get("write_mb_s"), "written"), (path.get("read_mb_s"), "read")):
+    for rate, text in ((path["write_mb_s"], "written"), (path["read_mb_s"], "read")):
         if rate is not None:
             parts.append(f"{text} at {rate:.0f} MB/s")
     return ", ".join(parts)
@@ -180,20 +180,20 @@ def shared_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection
     for rank in range(spec.nodes):
         peer, tried = place(trial, (rank + 1) % spec.nodes), tried_paths(trial, rank)
         for path in between_nodes(storage):
-            yield _shared(view(trial, spec, rank, path), tried.get(path.name) or {}, peer)
+            yield _shared(view(trial, spec, rank, path), tried.get(path.name, NOT_TRIED), peer)
 
 
 def _shared(subject: str, path: TriedPath, peer: str) -> Finding:
     expected = f"the files of {peer}, its renames and its changes"
-    visible, renamed = path.get("peer_file_ok"), path.get("peer_rename_ok")
+    visible, renamed = path["peer_file_ok"], path["peer_rename_ok"]
     if visible is None:
         return unknown(subject, "not tried: a node could not write", expected)
     fault, observed, ok = "", "its rename was not tried", None
     if visible and renamed:
         ok, fault, observed = changes(path, peer)
     if not fault:
-        observed = f"the file of {peer} after {path.get('peer_seconds') or 0:.2f} s; {observed}"
-    if not visible and path.get("peer_seconds") is not None:
+        observed = f"the file of {peer} after {path['peer_seconds'] or 0:.2f} s; {observed}"
+    if not visible and path["peer_seconds"] is not None:
         fault, observed = "storage.corrupt", f"the files of {peer} are visible, but differ from its writes"
     elif not visible:
         fault, observed = "storage.not-shared", f"no file that {peer} wrote under the same path"
@@ -207,7 +207,7 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) 
     for rank in range(spec.nodes):
         tried = tried_paths(trial, rank)
         for path in storage.paths:
-            seen_path: TriedPath = tried.get(path.name) or {}
+            seen_path = tried.get(path.name, NOT_TRIED)
             if path.files_s is not None and spec.nodes > 1:
                 yield small_files(f"{place(trial, rank)} {path.path}", seen_path, path.files_s)
             for key, floor in (("write_mb_s", path.write_mb_s), ("read_mb_s", path.read_mb_s)):
@@ -226,28 +226,28 @@ def _rate(subject: str, key: str, value: object, floor: float) -> Finding:
 def burst_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Judge for each node the checkpoint that all ranks write at once."""
     for rank in range(spec.nodes):
-        subject, burst = place(trial, rank), (stages(trial, rank).get("storage") or {}).get("burst")
+        subject, burst = place(trial, rank), every_stage(trial, rank)["storage"]["burst"]
         expected = f"at least {storage.burst_mb_s:g}" if storage.burst_mb_s else "it ends"
         if burst is None:
             yield unknown(subject, "no burst was tried", expected)
-        elif code := burst.get("errno"):  # the file system rejected a write: later writes will fail, too
+        elif code := burst["errno"]:  # the file system rejected a write: later writes will fail, too
             fault = "storage.full" if code in FULL else "storage.read-only"
-            observed = f"{burst.get('path')}: {burst.get('error')}, while {burst.get('writers')} ranks wrote"
+            observed = f"{burst['path']}: {burst['error']}, while {burst['writers']} ranks wrote"
             yield failed(subject, observed, "every rank's file", fault)
-        elif burst.get("error") or not burst.get("bytes") or burst.get("mb_s") is None:
-            empty = "nothing was written: no room" if burst.get("bytes") == 0 else "bytes and duration are unknown"
-            observed = f"{burst.get('path')}: {burst.get('error') or empty}"
+        elif burst["error"] or not burst["bytes"] or burst["mb_s"] is None:
+            empty = "nothing was written: no room" if burst["bytes"] == 0 else "bytes and duration are unknown"
+            observed = f"{burst['path']}: {burst['error'] or empty}"
             yield unknown(subject, observed, expected)
         else:
             yield _burst(subject, burst, storage.burst_mb_s, expected)
 
 
 def _burst(subject: str, burst: Burst, floor: float | None, expected: str) -> Finding:
-    speed = float(burst.get("mb_s") or 0.0)
-    took, slowest = burst.get("seconds") or 0.0, burst.get("slowest_rank_s") or 0.0
+    speed = float(burst["mb_s"] or 0.0)
+    took, slowest = burst["seconds"] or 0.0, burst["slowest_rank_s"] or 0.0
     observed = (
-        f"{speed:.0f} MB/s: {burst.get('writers')} ranks wrote {format_gib(burst['bytes'])} to "
-        f"{burst.get('path')} in {took:.2f} s, the slowest in {slowest:.2f} s"
+        f"{speed:.0f} MB/s: {burst['writers']} ranks wrote {format_gib(burst['bytes'] or 0)} to "
+        f"{burst['path']} in {took:.2f} s, the slowest in {slowest:.2f} s"
     )
     ok = floor is None or speed >= floor
     return compared(subject, ok, observed, f"{expected} MB/s" if floor else expected, "storage.burst-slow")
@@ -256,7 +256,7 @@ def _burst(subject: str, burst: Burst, floor: float | None, expected: str) -> Fi
 @each_rank(StorageStage)
 def bucket_findings(rank: Rank[StorageStage], storage: StorageSection) -> Iterator[Finding]:
     """Judge each bucket on each node: it is reachable, exists, and has credentials in the pod."""
-    node, buckets = rank.node, {str(each.get("uri")): each for each in rank.data.get("s3") or []}
+    node, buckets = rank.node, {str(each["uri"]): each for each in rank.data["s3"]}
     for bucket in storage.s3:
         found = buckets.get(bucket.uri)
         yield _bucket(f"{node} {bucket.uri}", found) if bucket.uri else _variables(node, bucket.names, found)
@@ -265,7 +265,7 @@ def bucket_findings(rank: Rank[StorageStage], storage: StorageSection) -> Iterat
 @each_rank(StorageStage)
 def credential_findings(rank: Rank[StorageStage], storage: StorageSection) -> Iterator[Finding]:
     """Judge for each node whether every credential of the profile is set in the pod; no value is read."""
-    credentials = {str(each.get("env")): each for each in rank.data.get("credentials") or []}
+    credentials = {str(each["env"]): each for each in rank.data["credentials"]}
     for asked in storage.credentials:
         where = f"key {asked.key} of secret/{asked.secret}"
         yield _credential(f"{rank.node} {asked.env}", where, credentials.get(asked.env))
@@ -275,7 +275,7 @@ def _credential(subject: str, where: str, credential: CredentialFacts | None) ->
     expected = f"set, from {where}"
     if credential is None:
         return unknown(subject, "not tried", expected)
-    if credential.get("present") is None:
+    if credential["present"] is None:
         why = "unknown: ranks that ssh starts do not have the container's environment (training's neither)"
         return unknown(subject, why, expected)
     if credential["present"]:
@@ -286,9 +286,9 @@ def _credential(subject: str, where: str, credential: CredentialFacts | None) ->
 def _variables(node: str, names: Iterable[str], bucket: Bucket | None) -> Finding:
     """Judge the environment variables of a bucket that has no URI in the profile."""
     subject, expected = f"{node} S3 variables", f"set: {', '.join(names)}"
-    if bucket is None or bucket.get("can_sign") is None:
+    if bucket is None or bucket["can_sign"] is None:
         return unknown(subject, "not reported", expected)
-    observed = f"not set: {', '.join(bucket.get('missing') or ())}"
+    observed = f"not set: {', '.join(bucket['missing'])}"
     if bucket["can_sign"]:
         observed = "all set (their values were not read); no uri in the profile, so no bucket was tried"
     return compared(subject, bucket["can_sign"], observed, expected, "storage.s3-no-credentials")
@@ -298,16 +298,16 @@ def _bucket(subject: str, bucket: Bucket | None) -> Finding:
     expected = "reached, with credentials"
     if bucket is None:
         return unknown(subject, "not tried", expected)
-    fault, status = "", bucket.get("status")
-    signed = "keys in the environment" if bucket.get("can_sign") else "no keys in the environment"
-    observed = f"HTTP {status} from {bucket.get('endpoint') or 'amazonaws.com'}, {signed}"
-    reached = bucket.get("reachable")
-    if reached is None or (reached and None in (status, bucket.get("can_sign"))):
+    fault, status = "", bucket["status"]
+    signed = "keys in the environment" if bucket["can_sign"] else "no keys in the environment"
+    observed = f"HTTP {status} from {bucket['endpoint'] or 'amazonaws.com'}, {signed}"
+    reached = bucket["reachable"]
+    if reached is None or (reached and None in (status, bucket["can_sign"])):
         return unknown(subject, "its result is unknown", expected)
     if not reached:
-        fault, observed = "storage.s3-unreachable", str(bucket.get("error") or "no answer")
+        fault, observed = "storage.s3-unreachable", str(bucket["error"] or "no answer")
     elif status == 404:
         fault = "storage.s3-bucket-missing"
-    elif not bucket.get("can_sign"):
-        fault, observed = "storage.s3-no-credentials", f"{observed}; not set: {', '.join(bucket.get('missing') or ())}"
+    elif not bucket["can_sign"]:
+        fault, observed = "storage.s3-no-credentials", f"{observed}; not set: {', '.join(bucket['missing'])}"
     return Finding(subject=subject, ok=not fault, observed=observed, expected=expected, fault=fault)

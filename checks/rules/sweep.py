@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from jobs.cluster.json_types import empty
 from jobs.pod.sweep.decode import NO_GO
 from jobs.pod.sweep.judgement import FAIL, HARD, PASS, UNCLEAR
 from jobs.pod.sweep.model import MEASURED, OUTCOMES
@@ -143,13 +144,13 @@ def _paths(swept: Swept) -> Finding:
 
 def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
     """Judge the one job over all nodes that passed alone and in pairs."""
-    end: SweepTest = swept.end or {"nodes": []}
-    count = len(end.get("nodes") or ())
+    end = swept.end or empty(SweepTest)
+    count = len(end["nodes"])
     subject, expected = f"all_reduce of {count} nodes", "it ends, with right sums over the right transport"
-    reasons = "; ".join(f"{node}: {text}" for node, text in (end.get("why") or {}).items())
-    if end.get("outcome") != MEASURED:
-        known = end.get("outcome") in OUTCOMES and end.get("outcome") != "nothing"
-        observed = f"{end.get('outcome')}" + (f" ({reasons})" if reasons else "")
+    reasons = "; ".join(f"{node}: {text}" for node, text in end["why"].items())
+    if end["outcome"] != MEASURED:
+        known = end["outcome"] in OUTCOMES and end["outcome"] != "nothing"
+        observed = f"{end['outcome']}" + (f" ({reasons})" if reasons else "")
         ended = failed(subject, observed, expected, "sweep.scale")
         yield ended if known else replace(ended, ok=None)
         return
@@ -163,13 +164,13 @@ def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
         ok, expected = value >= each.busbw_gbps, f"{each.busbw_gbps:g}"
         yield compared(subject, ok, f"{value:g}", expected, "sweep.scale", unit="GB/s")
     if not floors:
-        yield _against_pairs(swept, subject, float(end["busbw"]))
+        yield _against_pairs(swept, subject, end["busbw"] or 0.0)
 
 
 def _not_whole(swept: Swept, end: SweepTest) -> str:
     """Name missing results of the job over all nodes; '' if it is complete."""
-    nodes = {str(node) for node in end.get("nodes") or ()}
-    reported = {str(node) for node in end.get("reported", nodes) or ()}
+    nodes = {str(node) for node in end["nodes"]}
+    reported = set(nodes if end["reported"] is None else end["reported"])
     if elsewhere := sorted(nodes & swept.misplaced.keys()):
         return f"it names nodes without a pod of the sweep: {', '.join(elsewhere[:SHOWN])}"
     if silent := sorted(nodes - reported):
@@ -177,7 +178,7 @@ def _not_whole(swept: Swept, end: SweepTest) -> str:
     if left := [node for node in swept.blame.proven if node not in nodes]:
         count = len(swept.blame.proven)
         return f"{count - len(left)} of {count} nodes that passed ran it; it lacks {', '.join(left[:SHOWN])}"
-    value = number_of(end.get("busbw"))
+    value = number_of(end["busbw"])
     if value is None or not math.isfinite(value) or not _rows(end):
         return "it ended, and its busbw was not reported"
     return ""
@@ -186,7 +187,7 @@ def _not_whole(swept: Swept, end: SweepTest) -> str:
 def _rows(end: SweepTest) -> dict[int, float]:
     """Return the busbw in GB/s by message size, for rows with finite values."""
     busbw = {}
-    for row in end.get("rows") or ():
+    for row in end["rows"]:
         size, value = (number_of(each) for each in row[:2]) if isinstance(row, list) and len(row) == 3 else (None, None)
         if size is not None and value is not None and math.isfinite(size) and math.isfinite(value):
             busbw[int(size)] = value

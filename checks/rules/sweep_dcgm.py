@@ -22,7 +22,7 @@ MOST_TEXT = 200
 
 def ran(data: DcgmStage | None) -> bool:
     """Return whether some DCGM test has a result."""
-    return bool(data and data.get("results"))
+    return bool(data and data["results"])
 
 
 def findings(swept: Swept, gpus: int) -> Iterator[Finding]:
@@ -39,7 +39,7 @@ def notes(swept: Swept) -> Iterator[str]:
         data = swept.dcgm.get(node)
         if not ran(data):
             reason = "no dcgmi and nv-hostengine in their pods, or no test alone in this run"
-            why.setdefault(safe((data or {}).get("error") or reason, MOST_TEXT), []).append(node)
+            why.setdefault(safe((data and data["error"]) or reason, MOST_TEXT), []).append(node)
     for reason, nodes in why.items():
         yield f"not diagnosed by DCGM, {reason}: {first_of(nodes, SHOWN)}"
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from jobs.cluster.json_types import empty
 from jobs.cluster.redact import safe
 from jobs.pod.sweep.decode import decode
 from jobs.pod.sweep.judgement import judge
@@ -20,7 +21,7 @@ from jobs.run.result import TrialResult
 from jobs.run.stages.sweep import SweepAgent, SweepFleet, SweepRound, SweepTest, SweptHardware
 from jobs.trial.parts import Sweep
 
-from .sweep_texts import card_of, devices_of, rest_of
+from .sweep_texts import NO_HARDWARE, card_of, devices_of, rest_of
 from .swept import Earlier, Swept, without
 
 NEVER_JOINED = "its pod did not start, or its agent did not come"
@@ -38,14 +39,14 @@ def read_sweep(
     read = [done_of(row) for row in rows]
     elsewhere = misplaced(trial.placed, fleets, _reported(read))
     fresh = [without(done, elsewhere) for done in read]
-    latest: SweepFleet = fleets[-1] if fleets else {}
-    arrived = latest.get("nodes") or ()  # an excluded node may have become free
+    latest = fleets[-1] if fleets else empty(SweepFleet)
+    arrived = latest["nodes"]  # an excluded node may have become free
     left = {node: why for node, why in left.items() if node not in arrived}
     problem = _problem(trial, stages)
     absent = {node: (ENDED if problem else NO_AGENT) if node in trial.ran else NEVER_JOINED for node in asked.nodes}
     absent |= {node: why for node, why in _unmet(trial).items() if node in absent}
     fleet, history = _fleet(absent, asked, latest, left, elsewhere), [*(earlier.history if earlier else ()), *fresh]
-    rails = {str(node): list(names) for node, names in (latest.get("rails") or {}).items()}
+    rails = {str(node): list(names) for node, names in latest["rails"].items()}
     hardware = _hardware(rows)
     now, reported = _reported(fresh), _reported(history)
     tested = tuple(node for node in fleet.nodes if node in reported)
@@ -63,7 +64,7 @@ def read_sweep(
         failure=trial.analysis,
         end=cast("SweepTest | None", stages.get("sweep.job")),
         said=_said(rows),
-        writes={tuple(test["nodes"]): writes for test in _tests(rows) if (writes := test.get("writes"))},
+        writes={tuple(test["nodes"]): writes for test in _tests(rows) if (writes := test["writes"])},
         hardware=hardware,
         training=_alone(stages, "training", elsewhere),
         dcgm=_alone(stages, "dcgm", elsewhere),
@@ -82,7 +83,7 @@ def _unmet(trial: TrialResult) -> dict[str, str]:
         for rank in ranks & trial.evidence.keys():
             reports: list[SweepAgent] = numbered(trial.evidence[rank].stages, "agent")
             if reports:
-                where, error = reports[-1].get("address"), reports[-1].get("error")
+                where, error = reports[-1]["address"], reports[-1]["error"]
                 why[node] = f"its pod ran, and its agent did not reach rank 0's pod at {where}: {safe(error, 200)}"
     return why
 
@@ -100,10 +101,10 @@ def _fleet(
 
     ``absent``: node without an agent -> reason.
     """
-    listed = [str(node) for node in latest.get("nodes") or ()]
-    arrived = latest.get("ranks", listed)  # a listed node without a rank did not connect
+    listed = [str(node) for node in latest["nodes"]]
+    arrived = listed if latest["ranks"] is None else latest["ranks"]  # a listed node without a rank did not connect
     nodes = tuple(dict.fromkeys((*asked.nodes, *listed, *left, *elsewhere)))
-    gone = {str(node): str(why) for node, why in (latest.get("gone") or {}).items()}
+    gone = {str(node): str(why) for node, why in latest["gone"].items()}
     gone |= {node: why for node, why in absent.items() if node not in arrived}
     gone |= {node: f"left alone: {why}" for node, why in left.items()}
     leaves = {node: asked.leaves[node] for node in nodes if node in asked.leaves}
@@ -122,7 +123,7 @@ def _grades(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> dict[Nodes, 
 
 
 def _tests(rows: Iterable[SweepRound]) -> Iterator[SweepTest]:
-    return (test for row in rows for test in row.get("tests") or ())
+    return (test for row in rows for test in row["tests"])
 
 
 def _said(rows: Iterable[SweepRound]) -> dict[Nodes, tuple[str, ...]]:
@@ -130,21 +131,21 @@ def _said(rows: Iterable[SweepRound]) -> dict[Nodes, tuple[str, ...]]:
     return {
         tuple(test["nodes"]): tuple(f"{node}: {text}" for node, text in why.items())
         for test in _tests(rows)
-        if (why := test.get("why"))
+        if (why := test["why"])
     }
 
 
 def _hardware(rows: Iterable[SweepRound]) -> dict[str, SweptHardware]:
     """Return by node its GPUs and NICs, as reported by its test alone."""
     alone = (test for test in _tests(rows) if len(test["nodes"]) == 1)
-    return {test["nodes"][0]: hardware for test in alone if (hardware := test.get("hardware"))}
+    return {test["nodes"][0]: hardware for test in alone if (hardware := test["hardware"])}
 
 
 def _errors(rows: Iterable[SweepRound]) -> dict[str, Counter[str]]:
     """Return by node the port counters that grew, over all tests."""
     errors: dict[str, Counter[str]] = {}
     for test in _tests(rows):
-        for node, grown in (test.get("errors") or {}).items():
+        for node, grown in test["errors"].items():
             errors.setdefault(node, Counter()).update(grown)
     return errors
 
@@ -165,7 +166,8 @@ def _section(
         if each["kind"] == "rail":
             node = each["names"][0]
             each["devices"] = devices_of(rails, node, each["rails"])
-            each["cards"] = [card for name in each["devices"] if (card := card_of(hardware.get(node, {}), name))]
+            own = hardware.get(node, NO_HARDWARE)
+            each["cards"] = [card for name in each["devices"] if (card := card_of(own, name))]
     if earlier is None:
         return {**made, "hardware": hardware}
     resumed = {
@@ -189,18 +191,18 @@ def _reported(history: Sequence[Done]) -> set[str]:
 def done_of(row: SweepRound) -> Done:
     """Parse a round; a test in an unexpected format has no result."""
     results: dict[Nodes, Result] = {}
-    for test in row.get("tests") or ():
+    for test in row["tests"]:
         nodes = tuple(str(node) for node in test["nodes"])
-        outcome = test.get("outcome")
+        outcome = test["outcome"]
         results[nodes] = Result(
             outcome if outcome in OUTCOMES else "nothing",
-            number_of(test.get("busbw")),
-            tuple(number_of(value) for value in test.get("rails") or ()),
-            tuple(str(node) for node in test.get("reported", nodes)),
-            tuple(str(node) for node in test.get("at") or ()),
+            number_of(test["busbw"]),
+            tuple(number_of(value) for value in test["rails"]),
+            tuple(nodes if test["reported"] is None else test["reported"]),
+            tuple(str(node) for node in test["at"]),
         )
-    number, stage = int(row.get("number") or 0), int(row.get("stage") or 0)
-    return Done(Round(number, stage, tuple(results)), results, number_of(row.get("seconds")) or 0.0)
+    number, stage = int(row["number"] or 0), int(row["stage"] or 0)
+    return Done(Round(number, stage, tuple(results)), results, number_of(row["seconds"]) or 0.0)
 
 
 def number_of(value: Any) -> float | None:
@@ -222,7 +224,7 @@ def _problem(trial: TrialResult, stages: Mapping[str, Any]) -> str:
     end = stages.get("sweep.end")
     if end is None:
         return "the coordinator ended before the sweep did"
-    return str(end.get("why") or "")
+    return str(end["why"] or "")
 
 
 def misplaced(
@@ -234,7 +236,7 @@ def misplaced(
     """
     claimed: dict[str, set[int]] = {node: set() for node in reported}
     for fleet in fleets:
-        for node, rank in (fleet.get("ranks") or {}).items():
+        for node, rank in (fleet["ranks"] or {}).items():
             claimed.setdefault(str(node), set()).add(rank)
     elsewhere = {}
     for node, ranks in sorted(claimed.items()):

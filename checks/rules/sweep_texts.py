@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from jobs.cluster.json_types import empty
 from jobs.cluster.redact import safe
 from jobs.listing import first_of
 from jobs.pod.sweep.model import Finding as Accusation
-from jobs.run.stages.sweep import SweptHardware
+from jobs.run.stages.sweep import SweptCard, SweptHardware
 from reports.record import Finding
 
 from .findings import failed
@@ -20,12 +21,13 @@ FAULTS = {"node": "sweep.node", "rail": "sweep.rail", "uplink": "sweep.uplink", 
 EXPECTED = "the level of the other nodes, and the profile's floor"
 SHOWN = 8
 MOST_TEXT = 600
+NO_HARDWARE, NO_CARD = empty(SweptHardware), empty(SweptCard)
 
 
 def accused(swept: Swept, each: Accusation) -> Finding:
     """Write one finding as text: the element, its rail by device name, the reason, and the level of the rest."""
     subject, node = " - ".join(each.names), each.names[0]
-    hardware: SweptHardware = swept.hardware.get(node, {})
+    hardware = swept.hardware.get(node, NO_HARDWARE)
     if each.kind == "uplink":
         subject = " and ".join(f"uplink of {name}" for name in each.names)
     devices = devices_of(swept.rails if each.kind == "rail" else {}, node, each.rails)
@@ -92,8 +94,8 @@ def devices_of(rails: Mapping[str, Sequence[str]], node: str, numbers: Sequence[
 
 def card_of(hardware: SweptHardware, name: str) -> str:
     """Return the identity of a rail's device: serial number or GUID, PCI address; '' if unknown."""
-    card = (hardware.get("cards") or {}).get(name) or {}
-    labels = (("serial", card.get("serial")), ("GUID", card.get("guid")), ("PCI", card.get("pci")))
+    card = hardware["cards"].get(name, NO_CARD)
+    labels = (("serial", card["serial"]), ("GUID", card["guid"]), ("PCI", card["pci"]))
     shown = ", ".join(f"{word} {safe(value, 60)}" for word, value in labels if value)
     return f"{name}: {shown}" if shown else ""
 
@@ -101,13 +103,14 @@ def card_of(hardware: SweptHardware, name: str) -> str:
 def slowed_of(hardware: SweptHardware) -> list[str]:
     """Return the GPUs that were throttled while the node was tested alone, and why."""
     texts = []
-    for gpu in hardware.get("gpus") or ():
-        if reasons := ", ".join(safe(reason, 40) for reason in (gpu.get("throttle") or ())[:4]):
-            mhz = list(gpu.get("mhz") or ())
+    for gpu in hardware["gpus"]:
+        if reasons := ", ".join(safe(reason, 40) for reason in gpu["throttle"][:4]):
+            mhz = list(gpu["mhz"])
             clock = f" at {mhz[1]:g} MHz" if len(mhz) == 3 else ""
-            labels = (("serial", gpu.get("serial")), ("UUID", gpu.get("uuid")))
+            labels = (("serial", gpu["serial"]), ("UUID", gpu["uuid"]))
             label = next((f" ({word} {safe(value, 60)})" for word, value in labels if value), "")
-            texts.append(f"GPU {gpu.get('index', '?')}{label} was throttled by {reasons}{clock}")
+            index = "?" if gpu["index"] is None else gpu["index"]
+            texts.append(f"GPU {index}{label} was throttled by {reasons}{clock}")
     return texts[:SHOWN]
 
 
@@ -126,7 +129,7 @@ def notes(swept: Swept) -> Iterator[str]:
     for pair in blame.flaky:
         yield f"flaky, not counted as a fault: {' - '.join(pair)} failed and then passed"
     for node in swept.tested:
-        for text in slowed_of(swept.hardware.get(node, {})):
+        for text in slowed_of(swept.hardware.get(node, NO_HARDWARE)):
             yield f"{node}: {text}"
         if text := _grown(swept, node):
             yield text

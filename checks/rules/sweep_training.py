@@ -9,7 +9,9 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from jobs.cluster.json_types import empty
 from jobs.pod.bench import stragglers
+from jobs.run.stages.sweep import SweepTraining
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
@@ -22,16 +24,17 @@ from .training_pace import Pace
 
 EXPECTED = "as fast as the other nodes' GPUs, at the profile's floor"
 MOST_TEXT = 400
+NO_STEPS = empty(SweepTraining)
 
 
 def members(swept: Swept) -> list[Member]:
     """Return every rank that reported its steps, in the order of the nodes."""
     swept_members = []
     for node in swept.tested:
-        data = swept.training.get(node, {})
-        samples = {sample.get("index"): sample for sample in data.get("samples") or []}
-        for reported in data.get("ranks") or []:
-            local = reported.get("local") or 0
+        data = swept.training.get(node, NO_STEPS)
+        samples = {sample["index"]: sample for sample in data["samples"]}
+        for reported in data["ranks"]:
+            local = reported["local"] or 0
             swept_members.append(Member(node, local, reported, samples.get(local)))
     return swept_members
 
@@ -53,7 +56,7 @@ def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
     all_members = members(swept)
     wrong: dict[str, list[Finding]] = {}
     owners = {member.name: member.node for member in all_members}
-    amd = any(str(member.reported.get("library")).startswith("hip") for member in all_members)
+    amd = any(str(member.reported["library"]).startswith("hip") for member in all_members)
     products = () if amd else training.products(all_members)  # hipBLAS does not guarantee identical bits
     losses = (finding for node in dict.fromkeys(owners.values()) for finding in _losses(node, all_members))
     for finding in (*products, *losses):
@@ -63,7 +66,7 @@ def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
         data = swept.training.get(node)
         if data is None:
             yield unknown(node, "it reported no training steps", "the steps of its GPUs")
-        elif data.get("skipped"):
+        elif data["skipped"]:
             yield unknown(node, f"the steps were not begun: {data['skipped']}")
         else:
             ended = training.ended(node, data, spec)
@@ -113,7 +116,7 @@ def _kinds(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> list[lis
     kinds: dict[object, list[str]] = {}
     for node in paces:
         own = _of(all_members, node)
-        kinds.setdefault((len(own), str(own[0].reported.get("name")), paces[node].batch), []).append(node)
+        kinds.setdefault((len(own), str(own[0].reported["name"]), paces[node].batch), []).append(node)
     return list(kinds.values())
 
 

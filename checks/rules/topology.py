@@ -24,7 +24,7 @@ from reports.record import Finding
 from ..profiles.loader import Profile
 from ..profiles.schema import LEVELS, SCOPES, VERBS, TopologySection
 from .findings import compared, difference, failed, majority, passed, unknown
-from .ranks import missing_stage, place, rdma_ports, stages
+from .ranks import every_stage, missing_stage, place, rdma_ports, stages
 
 STAGE: Final = "topology"
 STRICT = ("single-numa-node", "restricted")
@@ -191,12 +191,12 @@ def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> 
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stages(trial, rank).get(STAGE)
         nearest = _nearest(data, trial, rank, profile) if data else {}
-        if not nearest:
-            why = missing_stage(trial, rank, STAGE) if data is None else data.get("error")
+        if data is None or not nearest:
+            why = missing_stage(trial, rank, STAGE) if data is None else data["error"]
             why = why or "neither nvidia-smi topo -m nor sysfs shows GPUs with NICs"
             yield unknown(node, str(why), expected)
             continue
-        if lost := _unseen(data or {}, len(nearest), spec.gpus_per_node):
+        if lost := _unseen(data, len(nearest), spec.gpus_per_node):
             yield unknown(node, lost, expected)
             continue
         far = {gpu: way for gpu, way in nearest.items() if LEVELS.index(way[0]) > LEVELS.index(farthest)}
@@ -212,12 +212,12 @@ def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> 
 
 def _unseen(data: TopologyStage, gpus: int, gpus_of_pod: int) -> str:
     """Name the unknown paths between GPUs and NICs; '' if all are known."""
-    paths = data.get("paths") or []
-    if broken := [p for p in paths if None in (p.get("gpu"), p.get("nic"), p.get("path"))]:
+    paths = data["paths"]
+    if broken := [p for p in paths if None in (p["gpu"], p["nic"], p["path"])]:
         return f"{len(broken)} of {len(paths)} paths between GPUs and NICs are incomplete"
     if gpus < gpus_of_pod:
         return f"the links of {gpus} GPUs are reported, but the pod has {gpus_of_pod}"
-    ways = Counter(p.get("gpu") for p in paths)
+    ways = Counter(p["gpu"] for p in paths)
     fewer = [str(gpu) for gpu, count in ways.items() if count < max(ways.values())]
     return f"the links to some NICs are missing for GPU {', '.join(fewer)}" if fewer else ""
 
@@ -226,14 +226,14 @@ def _nearest(data: TopologyStage, trial: TrialResult, rank: int, profile: Profil
     """Return each GPU's nearest NIC of the fabric, and its distance, independent of the NICs that NCCL selects."""
     ports = rdma_ports(trial, rank)
     layer = VERBS.get(profile.fabric.kind or "")
-    allowed = {str(p.get("name")) for p in ports if layer is None or p.get("link_layer") in (layer, None)}
-    allowed = set() if any(p.get("name") is None for p in ports) else allowed
+    allowed = {str(p["name"]) for p in ports if layer is None or p["link_layer"] in (layer, None)}
+    allowed = set() if any(p["name"] is None for p in ports) else allowed
     best: dict[Any, tuple[str, str]] = {}
-    for path in data.get("paths") or []:
-        level, nic = path.get("path"), str(path.get("nic"))
+    for path in data["paths"]:
+        level, nic = path["path"], str(path["nic"])
         if level not in LEVELS or (allowed and nic not in allowed):
             continue
-        gpu = path.get("gpu")
+        gpu = path["gpu"]
         if gpu not in best or LEVELS.index(level) < LEVELS.index(best[gpu][0]):
             best[gpu] = (level, nic)
     return best
@@ -275,19 +275,19 @@ def _apart(rows: Mapping[str, list[str]]) -> dict[str, str]:
 
 
 def _rows(trial: TrialResult, rank: int) -> list[str]:
-    rows = (stages(trial, rank).get(STAGE) or {}).get("rows") or []
+    rows = every_stage(trial, rank)[STAGE]["rows"]
     return [re.sub(r"\s+", " ", str(row)) for row in rows]
 
 
 def acs_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge ACS of the bridges above GPUs and NICs, on the nodes where pods can read it."""
-    switches = {rank: (stages(trial, rank).get(STAGE) or {}).get("acs") for rank in range(spec.nodes)}
+    switches = {rank: every_stage(trial, rank)[STAGE]["acs"] for rank in range(spec.nodes)}
     for rank, bridges in switches.items() if any(switches.values()) else ():
-        if not bridges or any(b.get("enabled") is None for b in bridges):
+        if not bridges or any(b["enabled"] is None for b in bridges):
             observed = "ACS is unknown for some bridges" if bridges else "ACS is not reported, unlike on other nodes"
             yield unknown(place(trial, rank), observed)
             continue
-        on = [str(b.get("bus_id")) for b in bridges if b.get("enabled")]
+        on = [str(b["bus_id"]) for b in bridges if b["enabled"]]
         observed = f"ACS redirects on {len(on)} of {len(bridges)} bridges: {', '.join(on[:4])}" if on else "ACS is off"
         expected = "no bridge above a GPU or a NIC redirects peer-to-peer traffic"
         yield compared(place(trial, rank), not on, observed, expected, "topology.acs")

@@ -6,12 +6,12 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from jobs.pod.bench import stragglers
 from jobs.pod.bench.product import LEAST_PRODUCTS
 from jobs.run.result import TrialResult
-from jobs.run.stages.programs import TrainingMode, TrainingRank, TrainingRun, TrainingSample
+from jobs.run.stages.programs import TrainingMode, TrainingProduct, TrainingRank, TrainingRun, TrainingSample
 from jobs.run.stages.sweep import SweepTraining
 from jobs.trial.parts import TrainingSpec
 from jobs.trial.spec import TrialSpec
@@ -19,7 +19,7 @@ from reports.record import Finding
 
 from . import training_evidence
 from .findings import compared, failed, proven, unknown
-from .ranks import place, silent, stages
+from .ranks import every_stage, place, silent, stages
 
 Work: TypeAlias = "tuple[object, ...]"
 ENDS = 3
@@ -44,7 +44,7 @@ class Member:
     @property
     def name(self) -> str:
         """The GPU as every finding names it, or the node's process without a GPU."""
-        return f"{self.node} {'GPU' if self.reported.get('device') == 'cuda' else 'process'} {self.gpu}"
+        return f"{self.node} {'GPU' if self.reported['device'] == 'cuda' else 'process'} {self.gpu}"
 
     @property
     def first(self) -> TrainingMode:
@@ -54,26 +54,26 @@ class Member:
     @property
     def compute(self) -> list[float]:
         """Milliseconds of each step of the rank alone."""
-        return training_evidence.times(self.reported.get("compute_ms"))
+        return training_evidence.times(self.reported["compute_ms"])
 
     @property
     def steps(self) -> list[float]:
         """Milliseconds of each step with all ranks."""
-        return training_evidence.times(self.first.get("step_ms"))
+        return training_evidence.times(self.first["step_ms"])
 
 
 def members(trial: TrialResult, spec: TrialSpec) -> list[Member]:
     """Return every rank with a report, in the order of the nodes."""
     all_members = []
     for rank in range(spec.nodes):
-        data = stages(trial, rank).get("training") or {}
-        runtime = stages(trial, rank).get("runtime") or {}
-        listed = runtime.get("gpus") or []
-        buses = {bus: int(gpu.get("index") or 0) for gpu in listed if (bus := _bus(gpu.get("bus_id")))}
-        samples = {sample.get("index"): sample for sample in data.get("samples") or []}
-        for reported in data.get("ranks") or []:
-            local = int(reported.get("local") or 0)
-            gpu = buses.get(_bus(reported.get("bus_id")), local)
+        data = every_stage(trial, rank)["training"]
+        runtime = every_stage(trial, rank)["runtime"]
+        listed = runtime["gpus"] or []
+        buses = {bus: index for gpu in listed if (bus := _bus(gpu["bus_id"])) and (index := gpu["index"]) is not None}
+        samples = {sample["index"]: sample for sample in data["samples"]}
+        for reported in data["ranks"]:
+            local = int(reported["local"] or 0)
+            gpu = buses.get(_bus(reported["bus_id"]), local)
             all_members.append(Member(place(trial, rank), gpu, reported, samples.get(gpu)))
     return all_members
 
@@ -94,7 +94,7 @@ def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         node, data = place(trial, rank), stages(trial, rank).get("training")
         if data is None:
             findings.append(silent(trial, rank, "training"))
-        elif data.get("skipped"):
+        elif data["skipped"]:
             findings.append(unknown(node, f"the steps were not begun: {data['skipped']}"))
         else:
             findings.append(ended(node, data, spec, rank, spec.nodes))
@@ -102,35 +102,31 @@ def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
             if findings[-1].ok and (short := training_evidence.too_short(trial, rank, soak_s)):
                 findings[-1] = replace(findings[-1], ok=None, observed=f"{findings[-1].observed}; {short}")
     yield from findings
-    reported = [
-        reported
-        for rank in range(spec.nodes)
-        for reported in (stages(trial, rank).get("training") or {}).get("ranks") or []
-    ]
+    reported = [reported for rank in range(spec.nodes) for reported in every_stage(trial, rank)["training"]["ranks"]]
     if all(each.ok for each in findings) and (odd := training_evidence.differing(reported)):
         yield unknown(JOB, odd, "all ranks at the same work")
 
 
 def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: int = 0, pods: int = 1) -> Finding:
     """Judge whether a node's ranks completed their steps; it is number ``pod`` of ``pods`` that train together."""
-    ranks, asked = data.get("ranks") or [], spec.training or TrainingSpec()
+    ranks, asked = data["ranks"], spec.training or TrainingSpec()
     own = max(1, spec.gpus_per_node)
-    modes = [mode for reported in ranks if (mode := training_evidence.shared(reported))]
-    counts = [mode.get("steps") or 0 for mode in modes]
+    modes = [mode for reported in ranks if (mode := training_evidence.shared(reported))["mode"]]
+    counts = [mode["steps"] or 0 for mode in modes]
     expected = f"{own} ranks of {asked.steps} steps or more, completed"
     done = f"{len(counts)} of {own} ranks did {min(counts, default=0)} steps ({training_evidence.SHARED})"
-    if data.get("timed_out"):
-        observed = f"{done}; the program did not end within {data.get('seconds') or 0:.0f} s"
+    if data["timed_out"]:
+        observed = f"{done}; the program did not end within {data['seconds'] or 0:.0f} s"
         return failed(node, observed, expected, "training.no-end")
-    if data.get("stopped"):  # another rank failed, or a drain: this node is not at fault
+    if data["stopped"]:  # another rank failed, or a drain: this node is not at fault
         return unknown(node, f"{done}; stopped: {data['stopped']}", expected)
-    if data.get("exit") != 0 or data.get("error"):
-        said = str(data.get("error") or data.get("output_tail") or f"exit code {data.get('exit')}").strip()
+    if data["exit"] != 0 or data["error"]:
+        said = str(data["error"] or data["output_tail"] or f"exit code {data['exit']}").strip()
         return failed(node, f"{done}; {said[-600:]}", expected, "training.failed")
     ok = len(counts) == own and min(counts) >= asked.steps
-    lasted = min((mode.get("seconds") or 0.0 for mode in modes), default=0.0)
+    lasted = min((mode["seconds"] or 0.0 for mode in modes), default=0.0)
     if asked.soak_s:
-        lasted = min(lasted, data.get("seconds") or 0.0)  # by the ranks' own clocks and the probe's
+        lasted = min(lasted, data["seconds"] or 0.0)  # by the ranks' own clocks and the probe's
         expected += f"; --soak of {asked.soak_s} s"
         done += f" in {lasted:.0f} s"
         ok = ok and lasted >= asked.soak_s
@@ -148,22 +144,20 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
     digests = _digests(members)
     usual = _usual(digests)
     for member in members:
-        own_products = member.reported.get("products") or []
-        made = [each for each in own_products if each.get("made")]
+        own_products = member.reported["products"]
+        made = [each for each in own_products if each["made"]]
         expected = "bitwise identical products, equal to those of the other GPUs of its kind"
         if not made:
-            why = "; ".join(str(each.get("why")) for each in own_products) or "none was made"
+            why = "; ".join(str(each["why"]) for each in own_products) or "none was made"
             yield unknown(member.name, f"no product: {why}", expected)
             continue
-        bad = [
-            f"{each.get('differs')} of {each.get('made')} in {each.get('kind')}" for each in made if each.get("differs")
-        ]
+        bad = [f"{each['differs']} of {each['made']} in {each['kind']}" for each in made if each["differs"]]
         other = [
-            str(each.get("kind"))
+            str(each["kind"])
             for each in made
-            if (right := usual.get(_work_of(member, each))) is not None and each.get("digest") not in (None, "", right)
+            if (right := usual.get(_work_of(member, each))) is not None and each["digest"] not in (None, "", right)
         ]
-        said = ", ".join(f"{each.get('made')} in {each.get('kind')} (seed {each.get('seed')})" for each in made)
+        said = ", ".join(f"{each['made']} in {each['kind']} (seed {each['seed']})" for each in made)
         if bad:
             observed = f"products of the same matrices differ: {', '.join(bad)}"
         elif other:
@@ -176,14 +170,16 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
         yield compared(member.name, ok, "; ".join([observed, *doubts]), expected, "training.product-differs")
 
 
-def _doubt(member: Member, product: Any, digests: Mapping[Work, Counter[str]], usual: Mapping[Work, str]) -> str:
+def _doubt(
+    member: Member, product: TrainingProduct, digests: Mapping[Work, Counter[str]], usual: Mapping[Work, str]
+) -> str:
     """Explain why one product does not pass although it is not a fault; '' if it passes."""
-    key, kind = _work_of(member, product), product.get("kind")
-    if not kind or product.get("differs") is None or (product.get("made") or 0) < LEAST_PRODUCTS:
+    key, kind = _work_of(member, product), product["kind"]
+    if not kind or product["differs"] is None or (product["made"] or 0) < LEAST_PRODUCTS:
         return f"{kind or 'an unnamed format'} does not say how many of {LEAST_PRODUCTS} or more differ"
-    if member.reported.get("device") != "cuda" or product.get("differs"):
+    if member.reported["device"] != "cuda" or product["differs"]:
         return ""
-    if not product.get("digest"):
+    if not product["digest"]:
         return f"no digest in {kind}"
     if len(digests[key]) > 1 and key not in usual:
         return f"the {digests[key].total()} GPUs of its kind disagree in {kind}, without a majority"
@@ -195,19 +191,19 @@ def _doubt(member: Member, product: Any, digests: Mapping[Work, Counter[str]], u
 
 def _lacking(member: Member, members: Sequence[Member]) -> list[str]:
     """Name the formats that other GPUs of the same model have and this one lacks."""
-    namesakes = [m for m in members if m.reported.get("name") == member.reported.get("name")]
-    theirs = {str(p.get("kind")) for m in namesakes for p in m.reported.get("products") or [] if p.get("made")}
-    own = {str(p.get("kind")): p for p in member.reported.get("products") or []}
-    lacking = [kind for kind in sorted(theirs) if not (kind in own and own[kind].get("made"))]
-    return [f"none in {k}, unlike other GPUs of its kind: {own[k].get('why') if k in own else '-'}" for k in lacking]
+    namesakes = [m for m in members if m.reported["name"] == member.reported["name"]]
+    theirs = {str(p["kind"]) for m in namesakes for p in m.reported["products"] if p["made"]}
+    own = {str(p["kind"]): p for p in member.reported["products"]}
+    lacking = [kind for kind in sorted(theirs) if not (kind in own and own[kind]["made"])]
+    return [f"none in {k}, unlike other GPUs of its kind: {own[k]['why'] if k in own else '-'}" for k in lacking]
 
 
-def _work_of(member: Member, product: Any) -> Work:
+def _work_of(member: Member, product: TrainingProduct) -> Work:
     """Return the key of comparable products: the GPU's kind, the library, the matrices."""
     rank = member.reported
     return (
-        *(rank.get("name"), rank.get("multiprocessors"), rank.get("torch"), rank.get("library")),
-        *(product.get("kind"), product.get("side"), product.get("seed")),
+        *(rank["name"], rank["multiprocessors"], rank["torch"], rank["library"]),
+        *(product["kind"], product["side"], product["seed"]),
     )
 
 
@@ -215,8 +211,8 @@ def _digests(members: Sequence[Member]) -> dict[Work, Counter[str]]:
     """Count the GPUs of a kind by product, without those with differing products."""
     digests: dict[Work, Counter[str]] = {}
     for member in members:
-        for each in member.reported.get("products") or []:
-            if each.get("digest") and not each.get("differs") and member.reported.get("device") == "cuda":
+        for each in member.reported["products"]:
+            if each["digest"] and not each["differs"] and member.reported["device"] == "cuda":
                 digests.setdefault(_work_of(member, each), Counter())[str(each["digest"])] += 1
     return digests
 
@@ -233,21 +229,19 @@ def losses(members: Sequence[Member]) -> Iterator[Finding]:
     All ranks share their gradients: a wrong value on one rank is on all of them a step later. So the finding names the
     ranks whose steps alone show it; if none do, the ranks that had it first.
     """
-    alone = {m.name: step for m in members if (step := m.reported.get("bad_step")) is not None}
+    alone = {m.name: step for m in members if (step := m.reported["bad_step"]) is not None}
     shared = {
         m.name: step
         for m in members
-        for mode in reversed(m.reported.get("modes") or [])
-        if (step := mode.get("bad_step")) is not None
+        for mode in reversed(m.reported["modes"])
+        if (step := mode["bad_step"]) is not None
     }
     first = min(shared.values(), default=0)
     named = list(alone) or [name for name, step in shared.items() if step == first]
     everywhere, fault = "", ""
     if len(named) == len(members) > 1 and not alone:
         everywhere, fault = f"not a finite number on all ranks at once, step {first}", "training.loss-not-finite"
-    elif len(members) > 1 and all(
-        falls(m.first.get("losses")) is False and falls(m.reported.get("losses")) for m in members
-    ):
+    elif len(members) > 1 and all(falls(m.first["losses"]) is False and falls(m.reported["losses"]) for m in members):
         everywhere, fault = "it does not fall on any rank", "training.loss-not-falling"
     if everywhere:
         observed = f"{everywhere}, and is as it should be on each alone: the shared gradients"
@@ -275,7 +269,7 @@ def falls(losses: Sequence[float] | None) -> bool | None:
 
 def _falling(member: Member) -> Finding:
     """Judge the losses of one rank, which are all finite."""
-    ways = {"with all ranks": member.first.get("losses") or [], "alone": member.reported.get("losses") or []}
+    ways = {"with all ranks": member.first["losses"], "alone": member.reported["losses"]}
     observed = "; ".join(f"{way} {_path(losses_of_way)}" for way, losses_of_way in ways.items())
     each = [falls(losses_of_way) for losses_of_way in ways.values()]
     ok = False if False in each else None if None in each else True
@@ -293,8 +287,8 @@ def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
 
     A node is named as a whole if the faster half of its GPUs is slow; then none of its GPUs is named in addition.
     """
-    for kind in dict.fromkeys(str(m.reported.get("name")) for m in members):
-        same_kind = [m for m in members if str(m.reported.get("name")) == kind]
+    for kind in dict.fromkeys(str(m.reported["name"]) for m in members):
+        same_kind = [m for m in members if str(m.reported["name"]) == kind]
         nodes = {name: [m for m in same_kind if m.node == name] for name in dict.fromkeys(m.node for m in same_kind)}
         whole = {
             name: [statistics.median_low(column) for column in zip(*(m.compute for m in own), strict=False)]
@@ -337,19 +331,17 @@ def _slow(subject: str, standing: stragglers.Standing, fault: str, compared_with
 def _clocks(member: Member, compared_with: Sequence[Member]) -> str:
     """Describe clock and power of this GPU and of the other GPUs."""
     own = member.sample
-    known = [
-        s for m in compared_with if m is not member and (s := m.sample) is not None and s.get("sm_mhz") is not None
-    ]
-    if own is None or own.get("sm_mhz") is None or not known:
+    known = [s for m in compared_with if m is not member and (s := m.sample) is not None and s["sm_mhz"] is not None]
+    if own is None or own["sm_mhz"] is None or not known:
         return ""
-    clock = statistics.median(s.get("sm_mhz") or 0.0 for s in known)
+    clock = statistics.median(s["sm_mhz"] or 0.0 for s in known)
     text = f"; {own['sm_mhz']:.0f} MHz, others {clock:.0f}"
-    powers = [watts for s in known if (watts := s.get("power_w")) is not None]
-    if own.get("power_w") is not None and powers:
+    powers = [watts for s in known if (watts := s["power_w"]) is not None]
+    if own["power_w"] is not None and powers:
         text += f"; {own['power_w']:.0f} W, others {statistics.median(powers):.0f}"
     return text
 
 
 def on_cpus(members: Sequence[Member]) -> bool:
     """Return whether no rank had a GPU: then the duration of steps does not describe a cluster for training."""
-    return bool(members) and all(m.reported.get("device") != "cuda" for m in members)
+    return bool(members) and all(m.reported["device"] != "cuda" for m in members)

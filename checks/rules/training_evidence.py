@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from jobs.cluster.json_types import empty
 from jobs.diagnosis.around import time_of
 from jobs.pod.bench import model
 from jobs.pod.stages import nodetraining
@@ -31,8 +32,7 @@ half of 40."""
 
 def shared(rank: TrainingRank) -> TrainingMode:
     """Return a rank's judged steps with all ranks; empty if they never ended."""
-    none: TrainingMode = {}
-    return next((mode for mode in rank.get("modes") or [] if mode.get("mode") == SHARED), none)
+    return next((mode for mode in rank["modes"] if mode["mode"] == SHARED), empty(TrainingMode))
 
 
 def times(milliseconds: list[float] | None) -> list[float]:
@@ -43,7 +43,7 @@ def times(milliseconds: list[float] | None) -> list[float]:
 def contradiction(reported: Sequence[TrainingRank], own: int, first: int, world: int) -> str:
     """Explain why these cannot be the ``own`` ranks of a node, starting at ``first``, of ``world``; '' if they are."""
     expected = Counter[tuple[int | None, ...]]((first + local, local, world) for local in range(own))
-    present = Counter[tuple[int | None, ...]]((t.get("rank"), t.get("local"), t.get("world")) for t in reported)
+    present = Counter[tuple[int | None, ...]]((t["rank"], t["local"], t["world"]) for t in reported)
     if present != expected:
         rank, local, ranks = next(iter((present - expected) or (expected - present)))
         subject = "one reports to be" if present - expected else "none reports to be"
@@ -51,16 +51,16 @@ def contradiction(reported: Sequence[TrainingRank], own: int, first: int, world:
             f"{len(reported)} ranks reported steps, not ranks {first} to {first + own - 1} of {world}, each once: "
             f"{subject} rank {rank}, number {local} here, of {ranks}"
         )
-    buses = Counter(str(bus).lower() for each in reported if (bus := each.get("bus_id")))
+    buses = Counter(str(bus).lower() for each in reported if (bus := each["bus_id"]))
     if twice := [bus for bus, count in buses.items() if count > 1]:
         return f"{buses[twice[0]]} ranks name the GPU at {twice[0][:40]} as theirs"
-    devices = {each.get("device") for each in reported}
+    devices = {each["device"] for each in reported}
     if len(devices) > 1 or not devices <= set(DEVICES):
         return f"its ranks ran on {_listed(devices)}"
     for each in reported:
-        counts = [len(times(series)) for series in (shared(each).get("step_ms"), each.get("compute_ms"))]
-        if min(counts) < min(shared(each).get("steps") or 0, TIMED):
-            return f"rank {each.get('rank')} reports the times of {counts[0]} steps, and of {counts[1]} alone"
+        counts = [len(times(series)) for series in (shared(each)["step_ms"], each["compute_ms"])]
+        if min(counts) < min(shared(each)["steps"] or 0, TIMED):
+            return f"rank {each['rank']} reports the times of {counts[0]} steps, and of {counts[1]} alone"
     return differing(reported)
 
 
@@ -72,13 +72,13 @@ def differing(ranks: Iterable[TrainingRank]) -> str:
         if len(values) > 1 or None in values:
             return f"its ranks do not agree in {key}: {_listed(values)}"
     for each in ranks[:1]:
-        sizes = each.get("shape") or {}
+        sizes = each["shape"]
         try:
             counted = model.flops(model.Shape(**{size: sizes[size] for size in model.Shape._fields}))
         except (KeyError, TypeError):
             return "its ranks do not report the sizes of their model"
-        if counted != each.get("flops") or counted <= 0:
-            return f"its ranks count {each.get('flops')} operations a step, and their model takes {counted:g}"
+        if counted != each["flops"] or counted <= 0:
+            return f"its ranks count {each['flops']} operations a step, and their model takes {counted:g}"
     return ""
 
 
@@ -118,8 +118,8 @@ def watched(samples: Mapping[str, TrainingSample | None], soak_s: int) -> Iterat
     """
     least = max(1, int(soak_s / LOOK_S))
     for name, taken in samples.items():
-        sample: TrainingSample = taken or {}
-        measured = sample.get("sm_mhz") is not None or sample.get("temperature_c") is not None
-        looks = (sample.get("samples") or 0) if measured else 0
+        sample = taken or empty(TrainingSample)
+        measured = sample["sm_mhz"] is not None or sample["temperature_c"] is not None
+        looks = (sample["samples"] or 0) if measured else 0
         observed = f"{looks} samples of its clock and temperature in a soak of {soak_s} s"
         yield proven(name, looks >= least, observed, f"{least} or more: one in {LOOK_S:.0f} s")

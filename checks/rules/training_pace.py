@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from jobs.cluster.json_types import empty
 from jobs.run.stages.programs import TrainingSample
 from reports.record import Finding
 from reports.schema import RecordedTraining, TrainedRank
@@ -58,19 +59,19 @@ def pace(members: Sequence[Member]) -> Pace | None:
 
     All ranks wait for the slowest one in each step: its compute time is not communication.
     """
-    whole = [m for m in members if m.steps and m.compute and (m.reported.get("flops") or 0) > 0]
+    whole = [m for m in members if m.steps and m.compute and (m.reported["flops"] or 0) > 0]
     if not whole:
         return None
     series = [statistics.median(column) for column in zip(*(m.steps for m in whole), strict=False)]
     compute = [max(column) for column in zip(*(m.compute for m in whole), strict=False)]
     step, first = statistics.median(series), whole[0].reported
-    shape = first.get("shape") or {}
-    tflops = (first.get("flops") or 0.0) / (step / 1000) / 1e12
+    shape = first["shape"]
+    tflops = (first["flops"] or 0.0) / (step / 1000) / 1e12
     batch = int(shape.get("batch") or 0)
     return Pace(
         step=step,
         compute=statistics.median(compute),
-        bare=statistics.median(m.reported.get("comm_ms") or 0.0 for m in whole),
+        bare=statistics.median(m.reported["comm_ms"] or 0.0 for m in whole),
         tflops=tflops,
         tokens=int(shape.get("sequence") or 0) * batch,
         batch=batch,
@@ -113,7 +114,7 @@ def waves(members: Sequence[Member], pace: Pace, job: str) -> Finding:
     """Find periodic slow steps, and the ranks whose compute causes them."""
     slow, share = _slow_steps(pace.series)
     expected = f"fewer than {WAVES[0]} steps, or {WAVES[1]:.0%} of them, above {WAVE:g} x the median"
-    used = [m.sample["utilisation"] for m in members if m.sample and m.sample.get("utilisation") is not None]
+    used = [m.sample["utilisation"] for m in members if m.sample and m.sample["utilisation"] is not None]
     use = f"; GPUs {min(used):.0f} to {max(used):.0f} % used" if used else ""
     if len(slow) < WAVES[0] or share < WAVES[1]:
         observed = f"{len(slow)} of {len(pace.series)} steps above {WAVE:g} x {pace.step:.1f} ms{use}"
@@ -146,26 +147,24 @@ def notes(members: Sequence[Member], pace: Pace | None) -> Iterator[str]:
     if not members:
         return
     first = members[0].reported
-    shape = first.get("shape") or {}
+    shape = first["shape"]
     if pace is not None and shape:
         yield (
             f"{shape.get('parameters', 0) / 1e6:.0f} M parameters, {pace.tokens} tokens a step and GPU, seed "
-            f"{first.get('seed')}: 6 x {shape.get('multiplying', 0) / 1e6:.0f} M x tokens + attention = "
-            f"{(first.get('flops') or 0) / 1e12:.2f} TFLOP a step and GPU (PaLM, appendix B, arXiv:2204.02311)"
+            f"{first['seed']}: 6 x {shape.get('multiplying', 0) / 1e6:.0f} M x tokens + attention = "
+            f"{(first['flops'] or 0) / 1e12:.2f} TFLOP a step and GPU (PaLM, appendix B, arXiv:2204.02311)"
         )
-    for mode in first.get("modes") or []:
-        times = mode.get("step_ms") or []
-        if mode.get("why"):
-            yield f"{mode.get('mode')} was not run: {mode['why']}"
-        if times and mode.get("mode") != SHARED:
-            pace_ms = f"{statistics.median(times):.1f} ms a step over {mode.get('steps')} steps"
-            yield f"{mode.get('mode')}: {pace_ms}, not judged"
-    memory = [m.reported["memory_mib"] for m in members if m.reported.get("memory_mib") is not None]
+    for mode in first["modes"]:
+        times = mode["step_ms"]
+        if mode["why"]:
+            yield f"{mode['mode']} was not run: {mode['why']}"
+        if times and mode["mode"] != SHARED:
+            pace_ms = f"{statistics.median(times):.1f} ms a step over {mode['steps']} steps"
+            yield f"{mode['mode']}: {pace_ms}, not judged"
+    memory = [m.reported["memory_mib"] for m in members if m.reported["memory_mib"] is not None]
     if memory:
         yield f"at most {max(memory):.0f} MiB of a GPU's memory were taken"
-    missing = {
-        str(p.get("kind")): str(p.get("why")) for m in members for p in m.reported.get("products") or [] if p.get("why")
-    }
+    missing = {str(p["kind"]): str(p["why"]) for m in members for p in m.reported["products"] if p["why"]}
     for kind, why in sorted(missing.items()):
         yield f"no product in {kind}: {why}"
 
@@ -203,16 +202,16 @@ def section(members: Sequence[Member], pace: Pace | None, asked: TrainingSection
 
 
 def _rank(member: Member) -> TrainedRank:
-    sample: TrainingSample = member.sample or {}
+    sample = member.sample or empty(TrainingSample)
     return {
         "node": member.node,
         "gpu": member.gpu,
         "compute_ms": round(statistics.median(member.compute), 3) if member.compute else None,
-        "memory_mib": member.reported.get("memory_mib"),
-        "sm_mhz": sample.get("sm_mhz"),
-        "power_w": sample.get("power_w"),
-        "temperature_c": sample.get("temperature_c"),
-        "utilisation": sample.get("utilisation"),
+        "memory_mib": member.reported["memory_mib"],
+        "sm_mhz": sample["sm_mhz"],
+        "power_w": sample["power_w"],
+        "temperature_c": sample["temperature_c"],
+        "utilisation": sample["utilisation"],
     }
 
 

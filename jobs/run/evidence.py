@@ -1,12 +1,13 @@
 """The evidence of one rank: its probe's numbered lines, collected until they are complete.
 
-The probe prints one JSON object a line (at most 8 KiB; larger data in numbered parts) among ordinary output. Lines are
-counted from 1 without gaps, so that a lost or torn line is known and never mistaken for "nothing was wrong". All of it
-is untrusted text: bounded here, and redacted before it is shown.
+The probe prints one JSON object per line (at most 8 KiB; larger data in numbered parts) among ordinary output. Lines
+are numbered from 1 without gaps, so that a lost or torn line is detected and never mistaken for a pass. All of it is
+untrusted text: it is bounded here, and redacted before it is shown.
 
-Any program that writes to a pod's output can print such a line. So the probe's output is validated against the types of
-its stages once, on arrival. A stage with fields of other types or bounds is rejected as a whole, so that no rule reads
-it. A field that is null or missing is unknown. Fields that are not listed are not read.
+Any program that can write to a pod's output can print a line that looks like evidence. So the output is validated
+against the types of its stages once, on arrival. A stage with fields of other types or bounds is rejected as a whole.
+The same types fill null and missing fields: with an empty list or mapping, and a single value with None, which is
+unknown. Unlisted fields are ignored.
 """
 
 from __future__ import annotations
@@ -15,29 +16,28 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, TypeAlias, cast
 
-from ..cluster.json_types import Check, at, checker, is_number
+from ..cluster.json_types import at, filled, is_number
 from ..cluster.redact import redact_value
 from ..cluster.unstructured import as_map
 from .stages import COLLECTIVE, NUMBERED, STAGES, SWEEP_STAGES
 from .stages.hardware import EndStage
 
 BY_PREFIX = (COLLECTIVE, *NUMBERED)
+_TYPES = {**STAGES, **SWEEP_STAGES}
+StageData: TypeAlias = dict[str, Any]
+"""A stage's output, by its type in jobs/run/stages."""
 
 
-def misfit(stage: str, data: dict[str, object]) -> str:
-    """Describe where a stage's data differs from the probe's format; '' if it does not, or the stage is unknown."""
-    check = _checks().get(next((name for name in BY_PREFIX if stage.startswith(name)), stage))
-    if check and (problem := check(data)):
-        return at(stage, problem)
-    return _unread(data.get("nccl"), stage)
+def taken(stage: str, data: StageData) -> tuple[StageData, str]:
+    """Return a stage's data with every key of its type, and where it differs from the probe's format; '' if it fits.
 
-
-@cache
-def _checks() -> dict[str, Check]:
-    return {stage: checker(hint) for stage, hint in {**STAGES, **SWEEP_STAGES}.items()}
+    A stage that is not read has no type, and stays as it is.
+    """
+    hint = _TYPES.get(next((name for name in BY_PREFIX if stage.startswith(name)), stage))
+    made, problem = filled(hint, data) if hint else (data, "")
+    return made, at(stage, problem) if problem else _unread(made.get("nccl"), stage)
 
 
 def _unread(part: object, stage: str) -> str:
@@ -53,8 +53,6 @@ def _unread(part: object, stage: str) -> str:
     return ""
 
 
-StageData: TypeAlias = dict[str, Any]
-"""A stage's output, by its type in jobs/run/stages."""
 MARK = '{"seatrial"'
 LONGEST_LINE = 16_384
 # A collective's analysis is bounded to 200 KiB by the probe; a rank's whole evidence stays far below this.
@@ -215,10 +213,11 @@ class EvidenceReader:
         if stage in self._stages:
             self._problem = self._problem or f"stage {stage} was reported twice"
             return
-        if wrong := misfit(stage, data):
+        made, wrong = taken(stage, data)
+        if wrong:
             self._problem = self._problem or f"not in the probe's format: {wrong}"
             return
-        self._stages[stage] = redact_value(data)
+        self._stages[stage] = redact_value(made)
 
 
 class Streams:
@@ -273,7 +272,7 @@ class MultiplexedReader:
     def end(self) -> EndStage | None:
         """The last stage of a rank that ended early, else of any."""
         ends = [reader.end for reader in self._readers.values() if reader.end is not None]
-        return next((end for end in ends if end.get("stopped")), ends[0] if ends else None)
+        return next((end for end in ends if end["stopped"]), ends[0] if ends else None)
 
     @property
     def ranks(self) -> frozenset[int]:

@@ -95,7 +95,7 @@ def _rounds(start_s: float, stages: Mapping[str, StageData], nodes: set[str]) ->
         if not name.startswith(f"{SWEEP}round.") or at is None or not took or took < SHORTEST_S:
             continue
         what = f"round {row.get('number')}{'' if row.get('stage') else ', alone'}"
-        for node in sorted({node for test in row.get("tests") or () for node in test["nodes"]} & nodes):
+        for node in sorted({node for test in row["tests"] for node in test["nodes"]} & nodes):
             yield Span(node=node, phase=what, start_s=round(start_s + at, 2), seconds=took)
 
 

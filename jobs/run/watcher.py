@@ -151,7 +151,7 @@ class Watcher:
         here = {str(pod["metadata"]["name"]) for pod in pods}
         gone = sorted(set(self.followers) - here)
         ends = [self.followers[name].reader.end for name in gone]
-        if self._kind.multiplexed or all(end is not None and not end.get("stopped") for end in ends):
+        if self._kind.multiplexed or all(end is not None and not end["stopped"] for end in ends):
             return None  # nothing is gone, or it had reported everything before
         return interrupted(gone[0], f"pod {gone[0]}: deleted by others while the trial ran", grace_s=DELETED_S)
 
@@ -404,4 +404,4 @@ def _cut(text: str, most: int = 200) -> str:
 def _ended_itself(follower: Follower) -> bool:
     """Return whether the probe ended by itself; a stopped one reports it (`stopped`)."""
     end = None if isinstance(follower.reader, MultiplexedReader) else follower.reader.end
-    return end is not None and not end.get("stopped")
+    return end is not None and not end["stopped"]

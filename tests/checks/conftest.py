@@ -15,6 +15,7 @@ from checks.profiles.loader import load_profile
 from jobs.cluster.facts.inventory import Inventory, Node, PodUse, Taint
 from jobs.diagnosis.state import JobState, Replica
 from jobs.run.evidence import RankEvidence
+from tests.by_hand import Stages
 from tests.checks.fabric import peer, port
 from tests.checks.steps import rank as training_rank
 
@@ -174,7 +175,7 @@ def trial():
         Replica(index=i, pod=f"seatrial-abc-{i}-x", node=f"gpu-node-{i}", phase="Succeeded", exit_code=0)
         for i in range(2)
     )
-    ranks = {i: RankEvidence(rank=i, stages=stages(i), complete=True, lines=12) for i in range(2)}
+    ranks = {i: RankEvidence(rank=i, stages=Stages(stages(i)), complete=True, lines=12) for i in range(2)}
     return SimpleNamespace(
         job="seatrial-abc",
         state=JobState.COMPLETE,

@@ -15,6 +15,7 @@ from jobs.pod.sweep.plan import next_round
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
 from jobs.trial.parts import Sweep
+from tests.by_hand import Stages
 
 RULES = Rules(pair_floor=300.0, node_floor=400.0)
 
@@ -67,7 +68,7 @@ def swept(
     names, stages, *, analysis=None, leaves=(), left=(), earlier=None, placed=None, ran=(), agents=(), **evidence
 ):
     made = Sweep(token="t", nodes=tuple(names), leaves=dict(leaves))
-    evidence_of = {0: RankEvidence(rank=0, stages=stages, **evidence)} if stages is not None else {}
+    evidence_of = {0: RankEvidence(rank=0, stages=Stages(stages), **evidence)} if stages is not None else {}
     evidence_of |= dict(agents)
     where = {"placed": on([*names, *dict(left)]) if placed is None else placed, "state": JobState.COMPLETE}
     trial = TrialResult(job="seatrial-x", evidence=evidence_of, analysis=analysis, ran=frozenset(ran), **where)

@@ -96,6 +96,13 @@ def test_a_rank_that_reports_nothing_of_what_it_saved_is_no_pass(saved, spec):
     assert undecided == [("gpu-node-0", None), ("all ranks", None)]  # the first node read the second node's files
 
 
+def test_a_rank_without_a_number_is_not_rank_0(saved, spec):
+    """Its report would otherwise stand for the one that is missing."""
+    saved.evidence[0].stages["checkpoint"]["ranks"][0]["rank"] = None
+    undecided = [(f.subject, f.ok) for f in saved_findings(saved, spec, ASKED) if f.ok is not True]
+    assert ("gpu-node-1", None) in undecided
+
+
 def test_what_was_not_tried_is_not_reported(saved, spec):
     for evidence in saved.evidence.values():
         evidence.stages["checkpoint"] = {"skipped": "/results: no room", "places": []}

@@ -199,7 +199,7 @@ def test_the_toolkit_is_judged_by_whichever_evidence_exists(trial, spec, bad, in
 def test_two_nodes_that_differ_are_both_named_and_none_at_fault(trial, spec, bad, changes):
     """The finding names both values and their nodes, since neither node is known to be right."""
     runtime(trial, **changes)
-    trial.evidence[0].stages["runtime"].setdefault("cuda", "13.0")
+    trial.evidence[0].stages["runtime"]["cuda"] = "13.0"
     findings = list(drift_findings(trial, spec))
     (name,) = changes
     (finding,) = [f for f in findings if f.ok is False]

@@ -21,6 +21,9 @@ from checks.rules.training_evidence import contradiction
 from checks.rules.visibility import require_listed
 from jobs.cluster.client.kube import Allowed
 from jobs.cluster.facts.stack import Listing
+from jobs.cluster.json_types import filled
+from jobs.run.evidence import taken
+from jobs.run.stages.programs import TrainingRank
 from jobs.trial.parts import ClaimSpec, Queue, StorageSpec
 from seatrial.logs.intra_node import channels_by_path
 from tests.checks.sweeps import PROFILE, printed, swept
@@ -215,7 +218,7 @@ def steps(rank, local, world=2, **more):
 @pytest.mark.parametrize(
     ("reported", "said_of"),
     [
-        ([steps(4, 0), steps(5, 1)], "its ranks do not agree in shape"),  # a valid shape
+        ([steps(4, 0), steps(5, 1)], "its ranks do not agree in flops"),  # a valid shape
         ([steps(4, 0)], "none reports to be rank 5, number 1 here, of 2"),
         ([steps(4, 0), steps(5, 1), steps(9, 2)], "one reports to be rank 9, number 2 here, of 2"),
         ([steps(4, 0), steps(5, 1, 3)], "one reports to be rank 5, number 1 here, of 3"),
@@ -224,7 +227,7 @@ def steps(rank, local, world=2, **more):
     ],
 )
 def test_ranks_that_cannot_be_those_of_a_node_say_which_of_them(reported, said_of):
-    assert said_of in contradiction(reported, 2, 4, 2)
+    assert said_of in contradiction([filled(TrainingRank, each)[0] for each in reported], 2, 4, 2)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +258,7 @@ def test_a_round_is_read_with_all_that_its_tests_reported():
     """Rates of each rail, reporters, and nodes with log errors; an unknown word is not a measurement."""
     whole = {"nodes": ["a", "b"], "outcome": "measured", "busbw": 380.0, "rails": [47.5, None, "x"], "reported": ["a"]}
     row = {"number": 3, "stage": 2, "seconds": 4.5, "tests": [whole, {"nodes": ["c"], "outcome": "wrong sums", "at": ["c"]}, {"nodes": ["d"], "outcome": "fine"}]}  # fmt: skip
-    done = done_of(row)
+    done = done_of(taken("sweep.round.3", row)[0])
     assert (done.round.number, done.round.stage, done.seconds) == (3, 2, 4.5)
     results = {"".join(nodes): each for nodes, each in done.results.items()}
     assert results["ab"].rails == (47.5, None, None)
@@ -325,8 +328,8 @@ def test_too_few_nodes_are_reported_with_the_selector_that_chose_them(spec, sele
 
 
 def test_what_a_program_left_with_its_table_is_that_of_this_rank(trial):
-    trial.evidence[0].stages["collective.ring"]["facts"] = {"left": 1}
+    trial.evidence[0].stages["collective.ring"]["facts"] = {"cycles": 1}
     trial.evidence[1].stages["collective.ring"]["facts"] = None
-    assert facts(trial, 0, "ring") == {"left": 1}
+    assert facts(trial, 0, "ring")["cycles"] == 1
     assert facts(trial, 1, "ring") is None
     assert facts(trial, 0, "unknown") is facts(trial, 7, "ring") is None

@@ -10,6 +10,7 @@ from checks.profiles.trial import spec_of
 from checks.rules import perftest
 from jobs.trial.parts import Deadlines
 from seatrial.faults.catalogue import formed
+from tests.by_hand import Stages
 from tests.checks.fabric import port
 
 GOOD, BAD = 392.0, 196.4
@@ -20,7 +21,7 @@ def wrote(trial, nodes=2, rails=8, **changes):
     """Return writes of every neighbour at the rate; ``changes``: "0>1 mlx5_3" -> Gb/s, or a write's fields."""
     for rank in range(nodes):
         if rank not in trial.evidence:
-            trial.evidence[rank] = replace(trial.evidence[1], stages=dict(trial.evidence[1].stages))
+            trial.evidence[rank] = replace(trial.evidence[1], stages=Stages(trial.evidence[1].stages))
             trial.replicas += (replace(trial.replicas[1], index=rank, node=f"gpu-node-{rank}"),)
         writes = []
         for peer in (rank - 1, rank + 1):

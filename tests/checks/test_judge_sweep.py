@@ -16,6 +16,7 @@ from jobs.pod.sweep.model import Finding as Accusation
 from jobs.run.evidence import RankEvidence
 from reports.sweep.text import lines
 from seatrial.faults.advice import explain
+from tests.by_hand import Stages
 from tests.checks.sweeps import PROFILE, everything, on, printed, swept
 
 
@@ -507,7 +508,7 @@ def test_why_an_agent_did_not_come_is_said_by_its_own_pod():
         "gone": {"node-3": "its agent did not come", "node-4": "its agent did not come"},
     }
     why = {"address": "t-0.t:29500 (10.0.0.1)", "error": "connection refused"}
-    agents = {rank: RankEvidence(rank=rank, stages={"sweep.agent.1": why}) for rank in (2, 3)}
+    agents = {rank: RankEvidence(rank=rank, stages=Stages({"sweep.agent.1": why})) for rank in (2, 3)}
     sweep = swept([*names, "node-3", "node-4"], stages, ran=[*names, "node-3", "node-4"], agents=agents)
     found = {f.subject: f for f in ran_findings(sweep)}
     assert found["node-3"].observed == (

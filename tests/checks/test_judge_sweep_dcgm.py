@@ -3,7 +3,7 @@
 import pytest
 
 from checks.rules.sweep_dcgm import findings, notes, with_diagnostics
-from jobs.run.evidence import misfit
+from tests.by_hand import misfit
 from tests.checks.sweeps import on, printed, swept
 
 GPUS = 8

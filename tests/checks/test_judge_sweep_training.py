@@ -8,9 +8,9 @@ from checks.rules import sweep_texts
 from checks.rules.sweep_training import notes, pace_findings, trained_findings, with_training
 from cli.schedule.node_history import learn
 from cli.schedule.remembered import NodeHistory
-from jobs.run.evidence import misfit
 from jobs.trial.spec import TrialSpec
 from reports.sweep.text import lines
+from tests.by_hand import misfit
 from tests.checks.steps import COMPUTE_MS, FLOPS, STEP_MS, around, rank
 from tests.checks.sweeps import on, printed, swept
 

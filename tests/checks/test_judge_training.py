@@ -13,7 +13,7 @@ from checks.rules.gpu_health import clock_ailments, each_gpu, memory_ailments, x
 from checks.rules.rdma_counters import growth
 from cli.listing import declared_checks
 from jobs.pod.bench import stragglers
-from jobs.run.evidence import misfit
+from tests.by_hand import misfit
 from tests.checks.steps import COMPUTE_MS, FLOPS, STEPS, around, faults, steps_of, undecided
 
 
@@ -67,6 +67,15 @@ def test_a_node_is_named_once_and_none_of_its_gpus(trained_trial, training_spec)
         steps_of(trained_trial, 0, local)["compute_ms"] = around(COMPUTE_MS * 1.1, local)
     findings = list(rules.slow_members(rules.members(trained_trial, training_spec)))
     assert faults(findings) == {("training.slow-node", "gpu-node-0")}
+
+
+def test_a_gpu_without_a_number_is_not_gpu_0(trained_trial, training_spec):
+    """It is then called by the rank's own number on its node."""
+    stages = trained_trial.evidence[1].stages
+    steps_of(trained_trial)["bus_id"] = "00000000:1b:00.0"
+    stages["runtime"]["gpus"][5] |= {"bus_id": "00000000:1B:00.0", "index": None}
+    names = [member.name for member in rules.members(trained_trial, training_spec)]
+    assert names.count("gpu-node-1 GPU 0") == names.count("gpu-node-1 GPU 5") == 1
 
 
 def test_what_slows_all_at_once_raises_no_fault(trained_trial, training_spec):

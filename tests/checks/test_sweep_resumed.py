@@ -21,6 +21,7 @@ from jobs.run.result import TrialResult
 from jobs.trial.parts import DcgmSpec
 from jobs.trial.spec import TrialSpec
 from reports.record import Run
+from tests.by_hand import Stages
 from tests.checks.sweeps import PROFILE, printed, swept
 
 NEW = {"verdict": "go"}
@@ -169,7 +170,7 @@ def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, 
     def runs(made):
         asked.extend(json.loads(zlib.decompress(base64.b64decode(made.sweep.history))))
         stages = {"sweep.fleet.1": {"nodes": list(boots)}, "sweep.end": {"why": ""}}
-        return TrialResult(job="j", state=JobState.COMPLETE, evidence={0: RankEvidence(rank=0, stages=stages)})
+        return TrialResult(job="j", state=JobState.COMPLETE, evidence={0: RankEvidence(rank=0, stages=Stages(stages))})
 
     sweep = run_sweep(runs, spec, inventory(nodes), Pool(tuple(nodes)), PROFILE, Options(), {}, earlier)
     tests = [test["nodes"] for row in asked for test in row["tests"]]
@@ -190,7 +191,7 @@ def test_nodes_that_dcgm_did_not_prove_are_tested_alone_again(tmp_path, inventor
     def runs(made):
         asked.extend(json.loads(zlib.decompress(base64.b64decode(made.sweep.history))))
         stages = {"sweep.fleet.1": {"nodes": [each.name for each in nodes]}, "sweep.end": {"why": ""}}
-        return TrialResult(job="j", state=JobState.COMPLETE, evidence={0: RankEvidence(rank=0, stages=stages)})
+        return TrialResult(job="j", state=JobState.COMPLETE, evidence={0: RankEvidence(rank=0, stages=Stages(stages))})
 
     spec = TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8, dcgm=DcgmSpec())
     sweep = run_sweep(runs, spec, inventory(nodes), Pool(tuple(nodes)), PROFILE, Options(), {}, earlier)

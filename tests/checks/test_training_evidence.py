@@ -8,8 +8,8 @@ import pytest
 from checks.framework.trial_spec import trained
 from checks.profiles.schema import CheckpointSection, TrainingSection
 from checks.rules import checkpoint, training, training_pace
-from jobs.run.evidence import misfit
 from jobs.trial.parts import CheckpointSpec
+from tests.by_hand import misfit
 from tests.checks import steps, test_judge_checkpoint
 from tests.checks.test_evidence_fuzz import damage
 

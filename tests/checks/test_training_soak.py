@@ -6,8 +6,10 @@ import pytest
 
 from checks.framework.trial_spec import trained
 from checks.rules import training, training_evidence
+from jobs.cluster.json_types import filled
 from jobs.diagnosis.state import PodFacts
 from jobs.pod.stages.training import MOST_SAMPLES, Meanwhile
+from jobs.run.stages.programs import TrainingSample
 
 SOAK_S = 1200
 BEGAN, ENOUGH, EARLY = "2026-01-01T00:00:00Z", "2026-01-01T00:21:00Z", "2026-01-01T00:00:40Z"
@@ -82,6 +84,7 @@ def test_a_gpu_that_was_not_checked_is_not_healthy(soaked, spec, samples, unseen
 def test_a_clock_without_a_count_of_looks_is_no_look():
     """In a soak shorter than the sampling interval one sample is enough, but there must be one."""
     taken = {"counted": {"samples": 1, "sm_mhz": 1755.0}, "told": {"sm_mhz": 1755.0}}
+    taken = {name: filled(TrainingSample, sample)[0] for name, sample in taken.items()}
     assert [each.ok for each in training_evidence.watched(taken, 10)] == [True, None]
 
 

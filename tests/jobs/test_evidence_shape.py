@@ -3,21 +3,20 @@
 import json
 import math
 from pathlib import Path
+from types import NoneType
+from typing import get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
 
-from jobs.pod.stages import collective, dcgm, gpus, network, perftest, rdma, smi, storage, topology
-from jobs.run.evidence import STAGES, misfit, parse
+from jobs.pod.stages import collective, dcgm, perftest, rdma, smi
+from jobs.run.evidence import STAGES, parse, taken
+from jobs.run.stages import SWEEP_STAGES
 from seatrial.logs import open_sources, read
+from tests.by_hand import misfit
 
 TESTS = Path(__file__).parents[1]
 CHOSEN = {"name": "ring", "op": "all_reduce", "scope": "job", "repeats": 1}
 BLANK = {
-    "runtime": gpus.blank(),
-    "rdma": rdma.blank(),
-    "topology": topology.blank(),
-    "network": network.blank(),
-    "storage": storage.blank(),
     "dcgm": dcgm.blank(1),
     "perftest": perftest.blank(),
     "collective.ring": collective.blank(CHOSEN),
@@ -55,7 +54,11 @@ def test_what_the_log_reader_made_of_real_logs_is_taken(log):
     ("stage", "data", "said"),
     [
         ("sweep.round.3", {"tests": "none"}, "sweep.round.3.tests is the text 'none', not a list"),
-        ("sweep.round.3", {"tests": [{"outcome": "measured"}]}, "sweep.round.3.tests[0].nodes is missing"),
+        (
+            "sweep.round.3",
+            {"tests": [{"outcome": "measured"}]},
+            "sweep.round.3.tests[0].nodes is a list, not the names of its nodes",
+        ),
         (
             "sweep.round.3",
             {"tests": [{"nodes": ["a"], "rails": 7}]},
@@ -77,7 +80,7 @@ def test_what_the_log_reader_made_of_real_logs_is_taken(log):
             "network.peers[0].peak_gbit_s is the number inf, not a number",
         ),
         ("start", {"shm_bytes": 10**400}, "start.shm_bytes is the number 1000"),
-        ("start", {"shm_bytes": True}, "start.shm_bytes is the flag True, not a whole number"),
+        ("start", {"shm_bytes": True}, "start.shm_bytes is the truth value True, not a whole number"),
         ("start", {"env": {"RANK": 0}}, "start.env['RANK'] is the number 0, not text"),
         ("runtime", {"nvidia_smi": "found"}, "runtime.nvidia_smi is the text 'found', not a mapping"),
         ("collective.ring", {"nccl": {"schema": 1}}, "collective.ring.nccl: NCCL evidence is damaged"),
@@ -85,6 +88,38 @@ def test_what_the_log_reader_made_of_real_logs_is_taken(log):
 )
 def test_another_shape_is_refused_and_named(stage, data, said):
     assert misfit(stage, data).startswith(said)
+
+
+def skeleton(hint, leaf):
+    """A value of a type in which every list and mapping of objects has one, and each object what ``leaf`` makes of it."""
+    of = [each for each in (get_args(hint) or (hint,)) if each is not NoneType][-1]
+    if not is_typeddict(of):
+        return skeleton(of, leaf) if get_args(of) else None
+    made = leaf({key: skeleton(each, leaf) for key, each in get_type_hints(of).items()})
+    return {list: lambda: [made], dict: lambda: {"x": made}}.get(get_origin(hint), lambda: made)()
+
+
+def leaves(value):
+    if isinstance(value, dict | list) and value:
+        return [leaf for each in (value.values() if isinstance(value, dict) else value) for leaf in leaves(each)]
+    return [value]
+
+
+@pytest.mark.parametrize("stage", [*STAGES, *SWEEP_STAGES])
+def test_what_a_probe_leaves_out_or_gives_as_null_is_unknown(stage):
+    """No number is 0, no text empty, no flag false by it; wherever it is missing, an object has every field."""
+    hint = {**STAGES, **SWEEP_STAGES}[stage]
+    null = taken(stage, skeleton(hint, lambda made: made))[0]
+    gone = taken(stage, skeleton(hint, lambda made: {key: each for key, each in made.items() if each is not None}))[0]
+    assert null == gone
+    assert {json.dumps(leaf) for leaf in leaves(null)} <= {"null", "[]", "{}"}
+    assert set(taken(stage, {})[0]) == set(get_type_hints(hint))
+
+
+def test_a_null_in_a_list_or_a_mapping_is_not_a_value():
+    assert misfit("rdma", {"devices": [{"errors": {"symbol_error": None}}]}).endswith("is null, not a count")
+    assert misfit("runtime", {"gpus": [None]}).endswith("is null, not a mapping")
+    assert misfit("start", {"env": {"RANK": None}}).endswith("is null, not text")
 
 
 def test_a_stage_that_is_refused_is_not_there_and_the_rank_is_not_complete():

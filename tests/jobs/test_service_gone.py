@@ -8,6 +8,7 @@ from jobs.run.conclusion import _without, with_service_gone
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
+from tests.by_hand import Stages
 
 PODS = tuple(PodFacts(index=i, name=f"p-{i}", began=f"2026-11-22T10:00:0{i}Z") for i in range(2))
 
@@ -79,6 +80,8 @@ def test_a_deleted_service_explains_only_ranks_that_did_not_find_each_other(stag
     spec = TrialSpec(run_id="2a3b4c5d6e", namespace="team", image="i", nodes=2, gpus_per_node=8)
     analysis = FailureAnalysis(fault=fault, subject="s", observed="o", expected="e", suggestion="s") if fault else None
     state = JobState.ERROR if fault else JobState.COMPLETE
-    result = TrialResult(job="x", state=state, analysis=analysis, evidence={0: RankEvidence(rank=0, stages=stages)})
+    result = TrialResult(
+        job="x", state=state, analysis=analysis, evidence={0: RankEvidence(rank=0, stages=Stages(stages))}
+    )
     outcome = with_service_gone(Kube(NotFound("x", status=404)), spec, result)
     assert (outcome.analysis and outcome.analysis.fault) == cause

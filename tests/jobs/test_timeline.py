@@ -3,6 +3,7 @@
 from jobs.diagnosis.state import JobState, PodFacts
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult, timeline
+from tests.by_hand import Stages
 
 DAY = "2026-11-22T10:00:"
 
@@ -45,7 +46,7 @@ def test_rounds_of_a_sweep_are_reported_for_each_node_that_was_tested():
         "sweep.round.4": {"number": 4, "stage": 2, "seconds": 4.0, "tests": [{"nodes": ["n-0"]}]},
     }
     seconds = {**{name: row["seconds"] for name, row in rows.items()}, "sweep.end": 60.0, "end": 61.0}
-    evidence = RankEvidence(rank=0, stages=rows, seconds=seconds)
+    evidence = RankEvidence(rank=0, stages=Stages(rows), seconds=seconds)
     spans = timeline(trial(pod(0, "00Z", "", "05Z"), pod(1, "00Z"), evidence={0: evidence}))
     assert [(span["node"], span["phase"], span["start_s"], span["seconds"]) for span in spans] == [
         ("n-1", "round 1, alone", 35.0, 9.0),

@@ -19,6 +19,7 @@ from jobs.pod.stages import children, spec
 from jobs.pod.stages.barrier import Barrier
 from jobs.pod.stages.deadline import Watch
 from jobs.pod.stages.rendezvous import Rendezvous
+from jobs.run.evidence import taken
 from jobs.trial import payload
 from lab.hardware.files import first_lines
 from tests import compiled
@@ -218,7 +219,7 @@ class Pods:
 
 
 def evidence(out: bytes, run: str, rank: int) -> dict:
-    """Join the lines like a reader, and require the specified format."""
+    """Put the lines together as a reader would, insisting on the form that the seam fixes; each stage has all fields."""
     stages: dict[str, dict] = {}
     chunks: dict[str, list[str]] = {}
     numbers = []
@@ -240,7 +241,9 @@ def evidence(out: bytes, run: str, rank: int) -> dict:
         else:
             stages[entry["stage"]] = entry["data"]
     assert numbers == list(range(1, len(numbers) + 1))
-    return stages
+    read = {name: taken(name, data) for name, data in stages.items()}
+    assert not [problem for _, problem in read.values() if problem]
+    return {name: data for name, (data, _) in read.items()}
 
 
 @pytest.fixture

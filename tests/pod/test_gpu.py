@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.run.evidence import misfit
+from tests.by_hand import misfit
 from tests.ports import free_port
 from tests.waiting import HANG_S
 

@@ -80,7 +80,7 @@ def test_a_step_goes_from_writing_to_verified_and_a_torn_one_is_passed_over(pods
         assert (saved["verified"]["peer"], saved["verified"]["ok"]) == (1 - rank, True)
         assert saved["crash"]["torn"] is True
         assert (saved["resume"]["step"], saved["resume"]["wrong"]) == (2, 0)
-        assert saved["resume"]["passed_over"] == [{"step": 3, "state": "writing"}]
+        assert saved["resume"]["passed_over"] == [{"step": 3, "state": "writing", "at": None}]
         assert saved["flush"]["bytes"] >= 1 << 20
     assert left(*places) == []
 

@@ -65,7 +65,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tried(text: str, *, forbidden: bool = False) -> dict[str, Any]:
-    data = endpoints.blank()
+    data = {}
     asked: Any = Endpoint(text, forbidden).parsed()
     outcome = endpoints.run(data, [asked], Watch(60, 1))
     (record,) = data["tried"]

@@ -202,7 +202,7 @@ def test_device_files_depend_on_the_kind(tmp_path: Path) -> None:
 def test_a_machine_without_nvidia_smi_is_an_answer(tmp_path: Path, monkeypatch) -> None:
     """An AMD or CPU machine: the tool is reported as not found, without an error of the probe."""
     monkeypatch.setattr(gpus, "PLACES", {"rocm-smi": ()})
-    data = gpus.blank()
+    data = {}
     gpus.read(data, requested=8, kind="amd", env={"PATH": str(tmp_path)}, watch=Watch(10, 1), root=str(tmp_path))
     assert data["nvidia_smi"]["found"] is False
     assert "not in this pod" in data["nvidia_smi"]["error"]
@@ -236,7 +236,7 @@ def test_where_the_whole_picture_fails_the_bare_list_is_asked_for(
     tool = tmp_path / "nvidia-smi"
     tool.write_text(SMI.format(whole=whole, table=table, listing=listing))
     tool.chmod(0o755)
-    data = gpus.blank()
+    data = {}
     gpus.read(data, requested=2, kind="nvidia", env={"PATH": str(tmp_path)}, watch=Watch(30, 1), root=str(tmp_path))
     assert (len(data["gpus"]), data["driver"], data["nvidia_smi"]["listed"]) == (count, driver, count > 0)
     assert data["nvidia_smi"]["error"]

@@ -185,7 +185,7 @@ def test_files_stay_while_a_slower_peer_reads_them(sides, order: Order, monkeypa
 
     order.written = False  # type: ignore[attr-defined]
     monkeypatch.setattr(stages[1 - late].barrier, "agree", agree)
-    data = [storage.blank(), storage.blank()]
+    data = [{}, {}]
     jobs = [lambda rank=rank: stages[rank].run(data[rank]) for rank in range(2)]
     jobs[late], jobs[1 - late] = order.late(jobs[late]), order.early(jobs[1 - late])
     together(*jobs)
@@ -205,7 +205,7 @@ def test_a_rank_answers_a_slower_peer_though_a_third_is_gone(sides, order: Order
         attempt(record, *asked)
 
     monkeypatch.setattr(network, "_try", held)
-    data = [network.blank(), network.blank()]
+    data = [{}, {}]
 
     def lost() -> None:
         made[2].barrier.posted(network.TOPIC, 0, HANG_S)

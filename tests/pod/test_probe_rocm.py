@@ -96,7 +96,7 @@ def test_an_amd_pod_asks_rocm_smi(tmp_path: Path) -> None:
     tool = tmp_path / "rocm-smi"
     tool.write_text("#!/bin/sh\ncat <<'E'\n" + answer().decode() + "E\n")
     tool.chmod(0o755)
-    data = gpus.blank()
+    data = {}
     gpus.read(
         data, requested=2, kind="amd", env={"PATH": f"{tmp_path}:/bin:/usr/bin"}, watch=Watch(20, 1), root=str(tmp_path)
     )

@@ -13,7 +13,7 @@ import pytest
 from checks.rules.training_evidence import contradiction
 from jobs.pod.bench import model, training
 from jobs.pod.stages.training import Meanwhile, _window, grown
-from jobs.run.evidence import misfit
+from tests.by_hand import misfit
 
 
 def test_operations_and_memory_of_a_step() -> None:

@@ -52,7 +52,7 @@ def test_what_an_old_record_does_not_say_is_empty_and_what_a_new_one_adds_is_kep
         ),
         ({"sweep": {"elements": {"nodes": [7]}}}, r"sweep\.elements\.nodes\[0\] is the number 7, not a mapping"),
         ({"sweep": {"tests": [{"nodes": "ab"}]}}, r"sweep\.tests\[0\]\.nodes is the text 'ab', not a list"),
-        ({"seconds": True}, "seconds is the flag True, not a number"),
+        ({"seconds": True}, "seconds is the truth value True, not a number"),
         ({"seconds": 1e20}, r"seconds is the number 1e\+20, not a number"),
         ({"trial": {"hosts": {"a": 1}}}, r"trial\.hosts\['a'\] is the number 1, not text"),
         (

@@ -37,8 +37,7 @@ PIECE = 4 << 20
 
 def blank() -> Dict[str, Any]:
     """Return the stage's keys, all unknown."""
-    unknown = "skipped error where bytes flush verified crash resume memory_free"
-    return dict(dict.fromkeys(unknown.split()), places=[], ranks=[], states=[], cleaned=[])
+    return {"error": None, "places": [], "ranks": [], "states": [], "cleaned": []}
 
 
 class Checkpoint(collective.BenchRun):

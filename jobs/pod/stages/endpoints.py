@@ -31,11 +31,6 @@ class NotToldError(Exception):
     """It cannot be determined whether there would be an answer."""
 
 
-def blank() -> Dict[str, Any]:
-    """Return the stage's data before anything is known."""
-    return {"tried": [], "error": None}
-
-
 def run(data: Dict[str, Any], asked: List[Dict[str, Any]], watch: Watch) -> str:
     """Try all endpoints in parallel."""
     data["tried"] = [

@@ -29,40 +29,32 @@ _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d{1,4})\b")  # docs.nv
 _TOOLKIT = re.compile(r"\b(?:version:?|CLI version)\s+v?(\d+\.\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
-def blank() -> Dict[str, Any]:
-    """Return the stage's keys, all unknown."""
-    tool = {"found": False, "exit": None, "error": "", "name": None, "listed": False}
-    keys = "driver cuda requested kind assigned toolkit xid extra_gpus error"
-    unknown = dict.fromkeys(keys.split())
-    return dict(unknown, nvidia_smi=tool, gpus=[], devices=[], mig_devices=[])
-
-
 def read(
     data: Dict[str, Any], *, requested: int, kind: str, env: Mapping[str, str], watch: Watch, root: str = "/"
 ) -> None:
     """Fill the `runtime` stage's data. `nvidia_smi` is the tool that was called, whatever its vendor."""
     name = "rocm-smi" if kind == "amd" else "nvidia-smi"
     data.update(requested=requested, kind=kind, assigned=assigned(env) if kind == "nvidia" else None)
+    data.update(driver=None, gpus=[])
     data["devices"] = devices(os.path.join(root, "dev"), kind)
     data["xid"] = xids(os.path.join(root, "dev/kmsg")) if kind == "nvidia" else None
-    data["nvidia_smi"]["name"] = name
     tool = find(env, name)
-    data["nvidia_smi"]["found"] = tool is not None
+    asked = data["nvidia_smi"] = {"name": name, "found": tool is not None}
     if tool is None:
-        data["nvidia_smi"]["error"] = "%s is not in this pod (not on PATH, nor at %s)" % (name, ", ".join(PLACES[name]))
+        asked["error"] = "%s is not in this pod (not on PATH, nor at %s)" % (name, ", ".join(PLACES[name]))
         return
     limit = min(QUERY_TIMEOUT_S, max(1.0, watch.left()))
     question, size = (["-q", "-x"], smi.MAX_BYTES) if name == "nvidia-smi" else (rocm.QUESTION, rocm.MAX_BYTES)
     answer = command.run([tool, *question], limit, size)
-    data["nvidia_smi"]["exit"] = answer.exit
+    asked["exit"] = answer.exit
     answered, problem = smi.read(answer.out) if name == "nvidia-smi" else rocm.read(answer.out)
     problems = [answer.error, problem]
     if answer.exit:
         problems.append(" ".join(answer.err[:2048].decode("utf-8", "replace").split())[:300])
-    data["nvidia_smi"]["error"] = redact.redact("; ".join(text for text in problems if text))
+    asked["error"] = redact.redact("; ".join(text for text in problems if text))
     if name == "nvidia-smi" and not answered["gpus"] and answer.exit is not None:
         _list(tool, answered, watch)
-        data["nvidia_smi"]["listed"] = bool(answered["gpus"])
+        asked["listed"] = bool(answered["gpus"])
     for key in ("driver", "cuda", "gpus"):
         data[key] = answered[key]
     if name == "rocm-smi":

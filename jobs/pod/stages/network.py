@@ -29,11 +29,6 @@ MAX_INTERFACES = 128
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
-def blank() -> Dict[str, Any]:
-    """Return the stage's data before anything is known."""
-    return {"interfaces": [], "port_range": None, "seconds": None, "peers": [], "error": None}
-
-
 def run(data: Dict[str, Any], rendezvous: Rendezvous, barrier: Barrier, settings: Optional[Mapping[str, Any]]) -> str:
     """Fill the `network` stage's data."""
     until = time.monotonic() + DONE_S
@@ -49,7 +44,7 @@ def run(data: Dict[str, Any], rendezvous: Rendezvous, barrier: Barrier, settings
         echo, data["error"] = None, "no UDP: %s" % error.strerror
     ports = [int(port) for port in settings.get("ports") or () if isinstance(port, int)]
     listeners = transfer.Listeners(host, token, ports)
-    data["error"] = data["error"] or (None if listeners.ports else listeners.error)
+    data["error"] = data.get("error") or (None if listeners.ports else listeners.error)
     try:
         ranks = _peers(rendezvous)
         offer = {"udp": echo.port if echo else None, "ports": listeners.ports[:16]}

@@ -103,11 +103,6 @@ WATCHED = (
 )
 
 
-def blank() -> Dict[str, Any]:
-    """Return the stage's data before anything is known."""
-    return {"devices": None, "uverbs": None, "source": None, "error": None}
-
-
 def read(data: Dict[str, Any], *, root: str = "/", env: Optional[Mapping[str, str]] = None) -> None:
     """Fill the `rdma` stage's data."""
     devices = os.path.join(root, "sys/class/infiniband")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Set
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from seatrial.logs.reader import redact
 
@@ -54,7 +54,7 @@ class Nic(NamedTuple):
 
 def nics(layer: Optional[str], env: Mapping[str, str], root: str = "/") -> List[Nic]:
     """Return the active ports of this link layer that the pod may use and NCCL_IB_HCA does not exclude."""
-    data = rdma.blank()
+    data: Dict[str, Any] = {}
     rdma.read(data, root=root, env={})
     wanted = env.get("NCCL_IB_HCA") or ""
     chosen = []

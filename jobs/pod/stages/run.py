@@ -65,24 +65,22 @@ class Probe:
         matchPodFailurePolicy).
         """
         trial, me, writer, watch = self.trial, self.me, self.writer, self.watch
-        self.stage("start", START_S, host_blank(), self.start)
+        self.stage("start", START_S, {}, self.start)
         self.rendezvous.open()
-        self.stage("runtime", RUNTIME_S, gpus.blank(), self.runtime)
-        self.stage("rdma", RDMA_S, rdma.blank(), rdma.read)
-        self.stage("topology", TOPOLOGY_S, topology.blank(), self.topology)
+        self.stage("runtime", RUNTIME_S, {}, self.runtime)
+        self.stage("rdma", RDMA_S, {}, rdma.read)
+        self.stage("topology", TOPOLOGY_S, {}, self.topology)
         patience = max(trial.peer_wait_s, trial.dns_timeout_s) + trial.dns_timeout_s + 4
         self.stage("dns", patience, {"resolver": None, "peers": []}, self.dns)
         self.meet()
         if trial.endpoints:
-            from . import endpoints  # noqa: PLC0415
-
-            self.stage("endpoints", ENDPOINTS_S, endpoints.blank(), self.endpoints, binds=False)
+            self.stage("endpoints", ENDPOINTS_S, {}, self.endpoints, binds=False)
         if trial.storage:
             from . import storage  # noqa: PLC0415
 
             work = storage.Storage(trial, me, watch, self.barrier, self.places).run
             limit = min(STORAGE_S, 2 * trial.collective_timeout_s)
-            self.stage("storage", limit, storage.blank(), work, binds=False)
+            self.stage("storage", limit, {}, work, binds=False)
         if trial.dcgm:
             self.diagnostics(trial.dcgm)
         watch.all_met()
@@ -105,7 +103,7 @@ class Probe:
         self.stage("port", limit, {"peers": []}, self.port)
         self.watch.all_met()
         if not self.apart:
-            self.stage("network", NETWORK_S, network.blank(), self.network)
+            self.stage("network", NETWORK_S, {}, self.network)
             if trial.perftest:
                 self.writes(trial.perftest)
             self.rendezvous.keep_only_control()
@@ -263,7 +261,7 @@ class Probe:
         """Read the distances between GPUs and NICs."""
         topology.read(data, runtime_gpus=self.gpus, env=os.environ, watch=self.watch)
         self.paths = list(data["paths"])
-        return "failed" if data["error"] else "ok"
+        return "failed" if data.get("error") else "ok"
 
     def network(self, data: Dict[str, Any]) -> str:
         """Test packet sizes, ports and a short TCP transfer with the peers."""
@@ -352,7 +350,7 @@ class SweepPod(Probe):
         """Take part until the sweep ends; return the exit code as for a trial."""
         from . import agent, coordinator  # noqa: PLC0415
 
-        self.stage("start", START_S, host_blank(), self.start)
+        self.stage("start", START_S, {}, self.start)
         own = agent.Agent(self.trial, self.me, self.watch, self.place, self.archive, self.unmet)
         if self.me.rank == 0:
             lead = coordinator.Coordinator(self.trial, self.me, self.watch, self.writer)
@@ -371,14 +369,6 @@ class SweepPod(Probe):
         data = {"address": address, "error": redact.redact(error)[:200]}
         self.writer.stage("sweep.agent.%d" % number, self.watch.elapsed(), data, "failed")
         self.writer.say("agent: waits for rank 0 at %s: %s" % (address, data["error"]))
-
-
-def host_blank() -> Dict[str, Any]:
-    """Return the `start` stage's keys, all unknown."""
-    keys = (
-        "python probe hostname pod_ip node time env uid kernel cap_eff memlock_bytes shm_bytes memory_max cpu_max error"
-    )
-    return dict.fromkeys(keys.split())
 
 
 def analyze(paths: List[str]) -> Dict[str, Any]:

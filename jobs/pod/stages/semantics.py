@@ -30,21 +30,12 @@ FIRST, SECOND = (
 LINES = 64  # of a file that is replaced
 
 
-def blank() -> Dict[str, Any]:
-    """Return the keys, all unknown."""
-    unknown = (
-        "flock posix attributes_ok attributes_s attributes_seen small_files small_made_s small_missing small_bad"
-        " small_read small_read_s small_removed small_removed_s swap_versions swap_missing swap_torn semantics_error"
-    )
-    return dict.fromkeys(unknown.split())
-
-
 class Semantics:
     """One rank's part at one path: its own folder, and the next rank's."""
 
     def __init__(self, mine: str, theirs: str, seeds: Tuple[str, str], watch: Watch) -> None:
         self.mine, self.theirs, self.seeds, self.watch = mine, theirs, seeds, watch
-        self.facts = blank()
+        self.facts: Dict[str, Any] = {}
         self._held: Dict[str, int] = {}
         self._swapped = threading.Event()
         self._swapper: Optional[threading.Thread] = None
@@ -60,7 +51,7 @@ class Semantics:
         """Call a function for both locks in parallel; abandon a call that exceeds the time, and report it."""
         facts = {}
         for kind in KINDS:
-            known = self.facts[kind] or dict.fromkeys(("held", "refused", "apart", "freed", "freed_s", "error"))
+            known = self.facts.get(kind) or dict.fromkeys(("held", "refused", "apart", "freed", "freed_s", "error"))
             facts[kind] = dict(known)
         threads = [threading.Thread(target=does, args=(kind, facts[kind]), daemon=True) for kind in KINDS]
         for thread in threads:
@@ -102,9 +93,9 @@ class Semantics:
     def doubt(self) -> None:
         """Reset doubtful results: a rank that has exited no longer holds a lock, and its files may be removed."""
         for kind in KINDS:
-            if self.facts[kind] and self.facts[kind]["refused"] is False:
+            if self.facts.get(kind) and self.facts[kind]["refused"] is False:
                 self.facts[kind]["refused"] = None
-        if self.facts["attributes_ok"] is False:
+        if self.facts.get("attributes_ok") is False:
             self.facts["attributes_ok"] = None
         for key in ("small_missing", "small_bad"):
             self.facts[key] = None

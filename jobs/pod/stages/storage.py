@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from seatrial.logs.reader import redact
 
-from . import job_inputs, objects, semantics
+from . import job_inputs, objects
 from .barrier import Barrier
 from .deadline import Watch
 from .files import pieces
@@ -37,21 +37,10 @@ OPTIONS = re.compile(  # mount options that affect locks and caches; others may 
 )
 
 
-def blank() -> Dict[str, Any]:
-    """Return the stage's keys, all unknown."""
-    return {"paths": [], "burst": None, "s3": [], "credentials": [], "error": None}
-
-
 def blank_path(asked: Dict[str, Any]) -> Dict[str, Any]:
     """Return the initial record of a path."""
-    keys = (
-        "exists entries writable write_bytes write_mb_s fsync_s rename_ok read_back_ok read_mb_s peer_file_ok"
-        " peer_rename_ok peer_seconds free_bytes total_bytes fs readonly device options error errno"
-        " files_tried files_bad files_bad_named files_empty files_empty_named"
-    )
-    result: Dict[str, Any] = dict(dict.fromkeys(keys.split()), **semantics.blank())
-    result.update({key: asked[key] for key in ("name", "path", "kind", "shared", "write")})
-    return result
+    result: Dict[str, Any] = dict.fromkeys(("exists", "error", "writable", "read_back_ok"))
+    return dict(result, **{key: asked[key] for key in ("name", "path", "kind", "shared", "write")})
 
 
 class Storage:

@@ -26,12 +26,6 @@ ACS_CAPABILITY, ACS_CONTROL = 0x000D, 6  # PCI Express Base Specification, "ACS 
 ACS_REDIRECT = 0x04 | 0x08  # P2P Request Redirect, P2P Completion Redirect: they send GPU-NIC traffic through the root
 
 
-def blank() -> Dict[str, Any]:
-    """Return the stage's data before anything is known."""
-    unknown = dict.fromkeys(("acs", "signature", "source", "error"))
-    return dict(unknown, gpus=[], nics=[], paths=[], rows=[], matrix="")
-
-
 def read(
     data: Dict[str, Any],
     *,
@@ -134,7 +128,7 @@ def _numa(base: str, place: Sequence[str]) -> Optional[int]:
 
 
 def _paths(data: Dict[str, Any], links: Mapping[Tuple[str, str], str]) -> None:
-    derived = 0
+    derived, data["paths"] = 0, []
     for gpu in data["gpus"]:
         for nic in data["nics"]:
             word = links.get(("GPU%s" % gpu["index"], nic["name"]))

@@ -1,12 +1,15 @@
 """The output of a rank's probe: the fields of each stage, for readers and for the validation on input.
 
-A field may be missing or null, which is unknown: read it with ``get``. Fields that are not named here are ignored.
+Every field is there: what the probe left out, or gave as null, is filled in on arrival (``jobs/run/evidence.py``): a
+list or mapping as an empty one, a single value as None, which is unknown. Where a list may be None, its absence differs
+from an empty one. Fields that are not named here are ignored.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict, get_type_hints
+from typing import TypedDict, cast, get_type_hints
 
+from ...cluster.json_types import empty
 from .hardware import DcgmStage, EndStage, PerftestStage, RdmaStage, RuntimeStage, StartStage, TopologyStage
 from .network import DnsStage, EndpointsStage, NetworkStage, PortStage, StorageStage
 from .programs import CheckpointRun, CollectiveRun, TrainingRun
@@ -33,6 +36,9 @@ class Stages(TypedDict, total=False):
     checkpoint: CheckpointRun
     end: EndStage
 
+
+NOTHING = cast("Stages", {name: empty(hint) for name, hint in get_type_hints(Stages).items()})
+"""Stages of which nothing is known."""
 
 STAGES = {**get_type_hints(Stages), COLLECTIVE: CollectiveRun}
 """Stages of a trial by name; those of collectives begin with the same word."""

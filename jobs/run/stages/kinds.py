@@ -9,7 +9,7 @@ from seatrial.logs.kinds import Kind, Label
 
 from ...cluster.json_types import Count
 
-__all__ = ["Count", "Label", "LogPart", "Record"]
+__all__ = ["Count", "Label", "LogPart", "NodeNames", "Record"]
 
 
 def _is_rank(value: object) -> bool:
@@ -21,7 +21,12 @@ def _is_record(value: object) -> bool:
     return isinstance(value, list) and all(each is None or isinstance(each, str | int | float) for each in value)
 
 
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
+
+
 Record = Annotated[list[Any], Kind("a list of numbers and text", _is_record)]  # an entry may be null: not measured
+NodeNames = Annotated[list[str], Kind("the names of its nodes", _are_names)]  # at least one
 Rank = Annotated[list[Any], Kind("rank, host, process, device, bus, name and line", _is_rank)]
 
 

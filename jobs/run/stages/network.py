@@ -7,225 +7,225 @@ from typing import TypedDict
 from .kinds import Count
 
 
-class ResolvConf(TypedDict, total=False):
+class ResolvConf(TypedDict):
     """The pod's resolv.conf."""
 
     nameservers: list[str]
     search: list[str]
-    ndots: float
+    ndots: float | None
 
 
-class DnsPeer(TypedDict, total=False):
+class DnsPeer(TypedDict):
     """The resolved addresses of another rank's name."""
 
-    name: str
-    error: str
-    first_error: str
-    index: Count
-    attempts: Count
-    addresses: list[str]
-    pod_ip_matches: bool
-    seconds_to_first_answer: float
+    name: str | None
+    error: str | None
+    first_error: str | None
+    index: Count | None
+    attempts: Count | None
+    addresses: list[str] | None
+    pod_ip_matches: bool | None
+    seconds_to_first_answer: float | None
 
 
-class DnsStage(TypedDict, total=False):
+class DnsStage(TypedDict):
     """The resolved names of all ranks."""
 
-    error: str
+    error: str | None
     resolver: ResolvConf
     peers: list[DnsPeer]
 
 
-class PortPeer(TypedDict, total=False):
+class PortPeer(TypedDict):
     """Whether another rank was reachable from this one, and this one from it."""
 
-    index: Count
-    address: str
-    name: str
-    outbound_error: str
-    pod_ip: str
-    outbound: bool
-    inbound: bool
-    clock_skew_s: float
-    outbound_seconds: float
+    index: Count | None
+    address: str | None
+    name: str | None
+    outbound_error: str | None
+    pod_ip: str | None
+    outbound: bool | None
+    inbound: bool | None
+    clock_skew_s: float | None
+    outbound_seconds: float | None
 
 
-class PortStage(TypedDict, total=False):
+class PortStage(TypedDict):
     """The stage "port": connections between the ranks at the rendezvous port."""
 
-    port: Count
-    listening: bool
-    error: str
+    port: Count | None
+    listening: bool | None
+    error: str | None
     peers: list[PortPeer]
 
 
-class Interface(TypedDict, total=False):
+class Interface(TypedDict):
     """A network interface of the pod."""
 
-    name: str
-    mtu: Count
-    up: bool
+    name: str | None
+    mtu: Count | None
+    up: bool | None
     addresses: list[str]
-    speed_mbit: float
+    speed_mbit: float | None
 
 
-class PortTry(TypedDict, total=False):
+class PortTry(TypedDict):
     """A port of another rank that was tested."""
 
-    port: Count
-    ok: bool
-    error: str
+    port: Count | None
+    ok: bool | None
+    error: str | None
 
 
-class NetworkPeer(TypedDict, total=False):
+class NetworkPeer(TypedDict):
     """The pod network to another rank."""
 
-    index: Count
-    address: str
-    error: str
-    mtu_error: str
-    first_mtu: Count
-    path_mtu: Count
-    learned_mtu: Count
-    bytes: Count
-    throughput_gbit_s: float
-    peak_gbit_s: float
-    df_ok: bool
-    cpu_wait: float
+    index: Count | None
+    address: str | None
+    error: str | None
+    mtu_error: str | None
+    first_mtu: Count | None
+    path_mtu: Count | None
+    learned_mtu: Count | None
+    bytes: Count | None
+    throughput_gbit_s: float | None
+    peak_gbit_s: float | None
+    df_ok: bool | None
+    cpu_wait: float | None
     ports: list[PortTry]
 
 
-class NetworkStage(TypedDict, total=False):
+class NetworkStage(TypedDict):
     """The pod network."""
 
-    error: str
-    seconds: float
-    port_range: list[Count]
+    error: str | None
+    seconds: float | None
+    port_range: list[Count] | None
     interfaces: list[Interface]
     peers: list[NetworkPeer]
 
 
-class LockTry(TypedDict, total=False):
+class LockTry(TypedDict):
     """A lock: this rank's own, and its attempts on the next rank's lock while that is held and after its release."""
 
-    held: bool
-    refused: bool
-    apart: bool
-    freed: bool
-    freed_s: float
-    error: str
+    held: bool | None
+    refused: bool | None
+    apart: bool | None
+    freed: bool | None
+    freed_s: float | None
+    error: str | None
 
 
-class TriedPath(TypedDict, total=False):
+class TriedPath(TypedDict):
     """The operations that work at a path."""
 
-    name: str
-    path: str
-    kind: str
-    fs: str
-    device: str
+    name: str | None
+    path: str | None
+    kind: str | None
+    fs: str | None
+    device: str | None
     options: list[str]
-    error: str
-    errno: str
-    exists: bool
-    writable: bool
-    rename_ok: bool
-    read_back_ok: bool
-    shared: bool
-    write: bool
-    readonly: bool
-    peer_file_ok: bool
-    peer_rename_ok: bool
-    entries: Count
-    files_tried: Count
-    files_bad: Count
+    error: str | None
+    errno: str | None
+    exists: bool | None
+    writable: bool | None
+    rename_ok: bool | None
+    read_back_ok: bool | None
+    shared: bool | None
+    write: bool | None
+    readonly: bool | None
+    peer_file_ok: bool | None
+    peer_rename_ok: bool | None
+    entries: Count | None
+    files_tried: Count | None
+    files_bad: Count | None
     files_bad_named: list[str]
-    files_empty: Count
+    files_empty: Count | None
     files_empty_named: list[str]
-    write_bytes: Count
-    free_bytes: Count
-    total_bytes: Count
-    write_mb_s: float
-    fsync_s: float
-    read_mb_s: float
-    peer_seconds: float
+    write_bytes: Count | None
+    free_bytes: Count | None
+    total_bytes: Count | None
+    write_mb_s: float | None
+    fsync_s: float | None
+    read_mb_s: float | None
+    peer_seconds: float | None
     flock: LockTry
     posix: LockTry
-    attributes_ok: bool
-    attributes_s: float
-    attributes_seen: str
-    small_files: Count
-    small_made_s: float
-    small_missing: Count
-    small_bad: Count
-    small_read: Count
-    small_read_s: float
-    small_removed: Count
-    small_removed_s: float
-    swap_versions: Count
-    swap_missing: Count
-    swap_torn: Count
-    semantics_error: str
+    attributes_ok: bool | None
+    attributes_s: float | None
+    attributes_seen: str | None
+    small_files: Count | None
+    small_made_s: float | None
+    small_missing: Count | None
+    small_bad: Count | None
+    small_read: Count | None
+    small_read_s: float | None
+    small_removed: Count | None
+    small_removed_s: float | None
+    swap_versions: Count | None
+    swap_missing: Count | None
+    swap_torn: Count | None
+    semantics_error: str | None
 
 
-class Burst(TypedDict, total=False):
+class Burst(TypedDict):
     """Simultaneous writes of all ranks."""
 
-    path: str
-    error: str
-    errno: str
-    bytes: Count
-    writers: Count
-    seconds: float
-    mb_s: float
-    slowest_rank_s: float
+    path: str | None
+    error: str | None
+    errno: str | None
+    bytes: Count | None
+    writers: Count | None
+    seconds: float | None
+    mb_s: float | None
+    slowest_rank_s: float | None
 
 
-class Bucket(TypedDict, total=False):
+class Bucket(TypedDict):
     """Whether an S3 bucket is reachable."""
 
-    uri: str
-    endpoint: str
-    region: str
-    error: str
-    reachable: bool
-    can_sign: bool
-    status: Count
-    seconds: float
+    uri: str | None
+    endpoint: str | None
+    region: str | None
+    error: str | None
+    reachable: bool | None
+    can_sign: bool | None
+    status: Count | None
+    seconds: float | None
     missing: list[str]
 
 
-class TriedEndpoint(TypedDict, total=False):
+class TriedEndpoint(TypedDict):
     """A host that must answer, or must not; through its proxy, or directly."""
 
-    endpoint: str
-    forbidden: bool
-    reached: bool
-    by: str
-    error: str
+    endpoint: str | None
+    forbidden: bool | None
+    reached: bool | None
+    by: str | None
+    error: str | None
 
 
-class EndpointsStage(TypedDict, total=False):
+class EndpointsStage(TypedDict):
     """The hosts that the profile names."""
 
-    error: str
+    error: str | None
     tried: list[TriedEndpoint]
 
 
-class CredentialFacts(TypedDict, total=False):
+class CredentialFacts(TypedDict):
     """Whether a variable from a Secret's key is set; never its value."""
 
-    env: str
-    secret: str
-    key: str
-    present: bool
+    env: str | None
+    secret: str | None
+    key: str | None
+    present: bool | None
 
 
-class StorageStage(TypedDict, total=False):
+class StorageStage(TypedDict):
     """Paths, the burst, buckets, and credentials."""
 
-    error: str
+    error: str | None
     paths: list[TriedPath]
     credentials: list[CredentialFacts]
-    burst: Burst
+    burst: Burst | None
     s3: list[Bucket]

@@ -8,126 +8,126 @@ from .hardware import GpuFacts, Xid
 from .kinds import Count, LogPart
 
 
-class ProgramFacts(TypedDict, total=False):
+class ProgramFacts(TypedDict):
     """The facts of a collective's program that its table has no column for."""
 
-    op: str
-    cycles: Count
-    largest: Count
+    op: str | None
+    cycles: Count | None
+    largest: Count | None
     first_us: dict[str, float]
 
 
-class CollectiveRun(TypedDict, total=False):
+class CollectiveRun(TypedDict):
     """One collective on one rank."""
 
-    name: str
-    op: str
-    scope: str
-    program: str
-    stopped: str
-    output_tail: str
-    error: str
-    skipped: str
-    repeats: Count
-    world_size: Count
-    output_bytes: Count
-    log_bytes: Count
-    exit: float
-    seconds: float
+    name: str | None
+    op: str | None
+    scope: str | None
+    program: str | None
+    stopped: str | None
+    output_tail: str | None
+    error: str | None
+    skipped: str | None
+    repeats: Count | None
+    world_size: Count | None
+    output_bytes: Count | None
+    log_bytes: Count | None
+    exit: float | None
+    seconds: float | None
     command: list[str]
     logs: list[str]
-    timed_out: bool
+    timed_out: bool | None
     env: dict[str, str]
     nccl_conf: dict[str, str]
-    rdma_counters: dict[str, Count]
-    facts: ProgramFacts
+    rdma_counters: dict[str, Count] | None
+    facts: ProgramFacts | None
     nccl: LogPart
 
 
-class TrainingProduct(TypedDict, total=False):
+class TrainingProduct(TypedDict):
     """A repeated product of matrices on one rank."""
 
-    kind: str
-    digest: str
-    why: str
-    seed: Count
-    side: Count
-    made: Count
-    differs: Count
+    kind: str | None
+    digest: str | None
+    why: str | None
+    seed: Count | None
+    side: Count | None
+    made: Count | None
+    differs: Count | None
 
 
-class TrainingMode(TypedDict, total=False):
-    """The steps with the other ranks, in one sharing mode; milliseconds, the first and the last losses.
+class TrainingMode(TypedDict):
+    """The steps with the other ranks, in one way of sharing; milliseconds, the first and the last losses.
 
     ``seconds``: the time of all its steps, including warm-up and each rank's own steps.
     """
 
-    mode: str
-    why: str  # if there are no steps
-    steps: Count
-    bad_step: Count
-    seconds: float
+    mode: str | None
+    why: str | None  # if there are no steps
+    steps: Count | None
+    bad_step: Count | None
+    seconds: float | None
     step_ms: list[float]
     losses: list[float]
 
 
-class TrainingRank(TypedDict, total=False):
+class TrainingRank(TypedDict):
     """The measurements of one rank; milliseconds.
 
     ``compute_ms``, ``losses`` and ``bad_step`` are those of the same steps without any other rank.
     """
 
-    rank: Count
-    local: Count
-    world: Count
-    seed: Count
-    multiprocessors: Count
-    device: str
-    name: str
-    torch: str
-    library: str
-    bus_id: str
-    flops: float
-    comm_ms: float
-    memory_mib: float
+    rank: Count | None
+    local: Count | None
+    world: Count | None
+    seed: Count | None
+    multiprocessors: Count | None
+    device: str | None
+    name: str | None
+    torch: str | None
+    library: str | None
+    bus_id: str | None
+    flops: float | None
+    comm_ms: float | None
+    memory_mib: float | None
     compute_ms: list[float]
     losses: list[float]
-    bad_step: Count
+    bad_step: Count | None
     window: list[float]
     shape: dict[str, Count]
     products: list[TrainingProduct]
     modes: list[TrainingMode]
 
 
-class TrainingSample(TypedDict, total=False):
+class TrainingSample(TypedDict):
     """A GPU during the steps: medians, the lowest clock and use, the highest temperature."""
 
-    index: Count
-    uuid: str
-    samples: Count
-    sm_mhz: float
-    sm_mhz_least: float
-    power_w: float
-    temperature_c: float
-    utilisation: float
-    utilisation_least: float
+    index: Count | None
+    uuid: str | None
+    samples: Count | None
+    sm_mhz: float | None
+    sm_mhz_least: float | None
+    power_w: float | None
+    temperature_c: float | None
+    utilisation: float | None
+    utilisation_least: float | None
 
 
-class TrainingSteps(TypedDict, total=False):
+class TrainingSteps(TypedDict):
     """The training steps of some ranks, of a trial or of a node alone in a sweep."""
 
-    skipped: str
-    stopped: str
-    error: str
-    output_tail: str
-    timed_out: bool
-    exit: float
-    seconds: float
+    skipped: str | None
+    stopped: str | None
+    error: str | None
+    output_tail: str | None
+    timed_out: bool | None
+    exit: float | None
+    seconds: float | None
     ranks: list[TrainingRank]
     samples: list[TrainingSample]
 
 
-class TrainingRun(TrainingSteps, total=False):
+class TrainingRun(TrainingSteps):
     """The training steps of one pod's ranks; ``gpus`` is read after them, with all throttle reasons in between."""
 
     command: list[str]
@@ -136,102 +136,102 @@ class TrainingRun(TrainingSteps, total=False):
     rdma_counters: dict[str, Count]
 
 
-class CheckpointPlace(TypedDict, total=False):
+class CheckpointPlace(TypedDict):
     """A path for a checkpoint: ``path`` outlives the job, ``local`` is node-local and written first."""
 
-    role: str
-    path: str
-    kind: str
-    fs: str
-    device: str
-    readonly: bool
-    mounted: bool
-    sticky: bool
-    shared: bool
-    mode: Count
+    role: str | None
+    path: str | None
+    kind: str | None
+    fs: str | None
+    device: str | None
+    readonly: bool | None
+    mounted: bool | None
+    sticky: bool | None
+    shared: bool | None
+    mode: Count | None
 
 
-class CheckpointSave(TypedDict, total=False):
+class CheckpointSave(TypedDict):
     """One rank's part of saving a step; ``at`` by its node's clock."""
 
-    step: Count
-    bytes: Count
-    at: float
-    pause_s: float
-    write_s: float
+    step: Count | None
+    bytes: Count | None
+    at: float | None
+    pause_s: float | None
+    write_s: float | None
 
 
-class CheckpointRank(TypedDict, total=False):
+class CheckpointRank(TypedDict):
     """The report of one rank."""
 
-    rank: Count
-    torch: str
+    rank: Count | None
+    torch: str | None
     saves: list[CheckpointSave]
 
 
-class CheckpointState(TypedDict, total=False):
+class CheckpointState(TypedDict):
     """The state of a step (writing, local, flushing, durable or verified), and since when."""
 
-    step: Count
-    state: str
-    at: float
+    step: Count | None
+    state: str | None
+    at: float | None
 
 
-class CheckpointFlush(TypedDict, total=False):
+class CheckpointFlush(TypedDict):
     """The copy of one node's files to the path that outlives the job."""
 
-    seconds: float
-    mb_s: float
-    bytes: Count
+    seconds: float | None
+    mb_s: float | None
+    bytes: Count | None
 
 
-class CheckpointVerified(TypedDict, total=False):
+class CheckpointVerified(TypedDict):
     """The next node's files, read back on this one; ``elsewhere`` is false if there is only one node."""
 
-    peer: Count
-    files: Count
-    bytes: Count
-    elsewhere: bool
-    seen: bool
-    ok: bool
-    error: str
+    peer: Count | None
+    files: Count | None
+    bytes: Count | None
+    elsewhere: bool | None
+    seen: bool | None
+    ok: bool | None
+    error: str | None
     bad: list[str]
-    seconds: float
-    mb_s: float
+    seconds: float | None
+    mb_s: float | None
 
 
-class CheckpointCrash(TypedDict, total=False):
+class CheckpointCrash(TypedDict):
     """The step in which a rank was killed; ``torn``: it has no index."""
 
-    step: Count
-    rank: Count
-    exit: float
-    torn: bool
+    step: Count | None
+    rank: Count | None
+    exit: float | None
+    torn: bool | None
 
 
-class CheckpointResume(TypedDict, total=False):
+class CheckpointResume(TypedDict):
     """The step from which the job resumed, and the newer ones that it skipped; ``wrong`` counts values."""
 
-    step: Count
-    wrong: Count
-    seconds: float
-    error: str
+    step: Count | None
+    wrong: Count | None
+    seconds: float | None
+    error: str | None
     passed_over: list[CheckpointState]
 
 
-class CheckpointRun(TypedDict, total=False):
+class CheckpointRun(TypedDict):
     """A checkpoint of all ranks, from writing to verified, with a crash in the next one and the resume."""
 
-    skipped: str
-    error: str
-    where: str
-    bytes: Count
-    memory_free: Count
+    skipped: str | None
+    error: str | None
+    where: str | None
+    bytes: Count | None
+    memory_free: Count | None
     places: list[CheckpointPlace]
     ranks: list[CheckpointRank]
     states: list[CheckpointState]
     flush: CheckpointFlush
-    verified: CheckpointVerified
+    verified: CheckpointVerified | None
     crash: CheckpointCrash
-    resume: CheckpointResume
+    resume: CheckpointResume | None
     cleaned: list[str]

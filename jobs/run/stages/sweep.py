@@ -5,99 +5,96 @@ from __future__ import annotations
 from typing import TypedDict
 
 from .hardware import DcgmStage
-from .kinds import Count, Record
+from .kinds import Count, NodeNames, Record
 from .programs import TrainingSteps
 
 
-class SweepFleet(TypedDict, total=False):
+class SweepFleet(TypedDict):
     """The connected nodes by rank: `gone` is an absent one's reason, `rails` its network devices in NCCL's order."""
 
     nodes: list[str]
     gone: dict[str, str]
-    ranks: dict[str, Count]
+    ranks: dict[str, Count] | None
     rails: dict[str, list[str]]
-    restored: Count
+    restored: Count | None
 
 
-class SweepAgent(TypedDict, total=False):
+class SweepAgent(TypedDict):
     """The pod's own report of a failed connection to the coordinator: address and result."""
 
-    address: str
-    error: str
+    address: str | None
+    error: str | None
 
 
-class SweptCard(TypedDict, total=False):
+class SweptCard(TypedDict):
     """An RDMA device: PCI address and serial number, or its GUID."""
 
-    pci: str
-    serial: str
-    guid: str
+    pci: str | None
+    serial: str | None
+    guid: str | None
 
 
-class SweptGpu(TypedDict, total=False):
+class SweptGpu(TypedDict):
     """A GPU while its node was tested alone; MHz before, at least during, and after."""
 
-    index: Count
-    uuid: str
-    serial: str
+    index: Count | None
+    uuid: str | None
+    serial: str | None
     mhz: list[float]
     throttle: list[str]
 
 
-class SweptHardware(TypedDict, total=False):
+class SweptHardware(TypedDict):
     """The identity of a node's GPUs and NICs."""
 
     gpus: list[SweptGpu]
     cards: dict[str, SweptCard]
 
 
-class _Test(TypedDict):
-    nodes: list[str]
-
-
-class SweepTest(_Test, total=False):
+class SweepTest(TypedDict):
     """A test: GB/s of all rails together and of each; `why` has the texts of single nodes.
 
     `writes`: by NIC the RDMA writes of a pair in Gb/s, from its second node to the first and back.
     """
 
-    outcome: str
-    busbw: float
+    nodes: NodeNames
+    outcome: str | None
+    busbw: float | None
     rails: Record
     rows: list[Record]
     copies: Record
-    reported: list[str]
+    reported: list[str] | None
     at: list[str]
     why: dict[str, str]
     errors: dict[str, dict[str, Count]]
     writes: dict[str, Record]
-    hardware: SweptHardware
-    asked: Count
+    hardware: SweptHardware | None
+    asked: Count | None
 
 
-class SweepRound(TypedDict, total=False):
+class SweepRound(TypedDict):
     """A round, in seconds; `at`: since the coordinator's start."""
 
-    number: Count
-    stage: Count
-    seconds: float
-    at: float
+    number: Count | None
+    stage: Count | None
+    seconds: float | None
+    at: float | None
     tests: list[SweepTest]
 
 
-class SweepTraining(TrainingSteps, total=False):
+class SweepTraining(TrainingSteps):
     """The training steps of a node alone, with some of the steps' times."""
 
-    node: str
+    node: str | None
 
 
-class SweepDcgm(DcgmStage, total=False):
+class SweepDcgm(DcgmStage):
     """DCGM's diagnostics of a node alone."""
 
-    node: str
+    node: str | None
 
 
-class SweepEnd(TypedDict, total=False):
+class SweepEnd(TypedDict):
     """The reason why the sweep ended before its plan; empty if the plan was completed."""
 
-    why: str
+    why: str | None
