@@ -46,7 +46,15 @@ SIMULATED_SERVER = "seatrial-sim"
 """The Server header by which the embedded cluster identifies itself, on any connection."""
 GANG_S = 15.0
 """Seconds for which a job that cannot fit is left in its queue: some rounds of any scheduler."""
-SIMULATED_DEADLINES = {"start_s": 20, "queue_s": 20, "dns_s": 20, "port_s": 6, "collective_s": 15, "probe_s": 90}
+SIMULATED_DEADLINES = {
+    "start_s": 20,
+    "queue_s": 20,
+    "publish_s": 0.2,
+    "dns_s": 20,
+    "port_s": 6,
+    "collective_s": 15,
+    "probe_s": 90,
+}
 """Seconds. Simulated hardware answers at once, so a rehearsed fault need not be waited for as long as a real one."""
 SIMULATED_NETWORK_S = 0.05
 """Seconds of TCP between two pods: their network is this machine. What seems slow is measured for longer."""

@@ -34,11 +34,15 @@ class Deadlines:
     `job_s` (0: start + probe + two minutes to end) is the Job's activeDeadlineSeconds, which counts from the Job's
     start and includes the time its pods are Pending. A Job that meets it deletes its pods and with them the logs.
 
+    `publish_s` after its start a pod asks for the first name: sooner its address may not be published (kubelet,
+    EndpointSlice, CoreDNS), and caches keep a denial.
+
     `lease_s` after the runner's last sign of life its trial is what a killed run left, and may be deleted by others.
     """
 
     start_s: float = 900.0
     queue_s: float = 1800.0
+    publish_s: float = 1.0
     dns_s: float = 90.0
     port_s: float = 60.0
     collective_s: float = 240.0
@@ -50,7 +54,7 @@ class Deadlines:
     def __post_init__(self) -> None:
         if self.job_s == 0:
             object.__setattr__(self, "job_s", self.start_s + self.probe_s + 120)
-        for name in ("start_s", "queue_s", "dns_s", "port_s", "collective_s", "probe_s", "job_s", "ttl_s", "lease_s"):
+        for name in self.__slots__:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 7 * 86_400:
                 raise SpecError(f"deadline {name} must be between 0 and 604800 seconds, found {safe(value, 40)!r}")

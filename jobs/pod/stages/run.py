@@ -31,7 +31,6 @@ ENDPOINTS_S = 40.0  # for all of them: they are tried at once
 DCGM_END_S = 15.0  # to end its host engine, and what runs below it
 PERFTEST_END_S = 45.0  # for the last write, and for the others to be through
 WAITING_SAY_S = 5.0
-PUBLISHED_S = 1.0  # before its pod's address is published (kubelet, EndpointSlice, CoreDNS) no rank resolves a name
 ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
 # What a stage may still take after SIGTERM, ending its children and analysing, and then what cleaning up may: together
 # less than the pods' terminationGracePeriodSeconds (jobs/trial/pod.py), after which the evidence would be lost.
@@ -190,7 +189,7 @@ class Probe:
     def dns(self, data: Dict[str, Any]) -> str:
         """Resolve every peer, dial each at once, and compare addresses with what the peers say of themselves."""
         trial, rendezvous = self.trial, self.rendezvous
-        while self.watch.elapsed() < PUBLISHED_S and not self.watch.stopped():
+        while self.watch.elapsed() < trial.publish_s and not self.watch.stopped():
             time.sleep(0.05)
         until = self.patience(data, time.monotonic())
         dns.resolve_all(data, trial.peers, until=until, watch=self.watch, on_resolved=rendezvous.dial, own=self.me.rank)
