@@ -13,7 +13,7 @@ from jobs.run import guard
 from jobs.run.cleanup import sweep
 from jobs.trial.job_spec import job_spec
 from jobs.trial.manifests import job_of
-from tests.onsim import Sim
+from tests.onsim import SLEEPS, Sim
 from tests.waiting import HANG_S, until
 
 IMAGE = "nvcr.io/nvidia/pytorch:25.08-py3"
@@ -174,7 +174,7 @@ def test_a_queue_waits_for_gpus_that_others_hold(healthy):
 def test_a_rank_that_crashes_is_named_with_its_traceback_while_the_other_waits(healthy):
     """The program's error; what it said stands in the cause, redacted, and in its log."""
     command = (
-        "if [ $NODE_RANK = 0 ]; then sleep 600; fi; echo HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz >&2; "
+        f"if [ $NODE_RANK = 0 ]; then {SLEEPS}; fi; echo HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz >&2; "
         "exec python3 -c 'raise RuntimeError(\"shard 7 is torn\")'"
     )
     handle = jobs.Launcher(healthy).create_job(image=IMAGE, command=command, gpu_count=8, num_nodes=2)
@@ -269,7 +269,7 @@ def launcher_gone(kube, handle):
 
 def test_another_process_finds_the_job_by_its_name_and_clean_up_leaves_it(healthy):
     """Neither what runs nor what has ended is anybody's leftover; its id alone, or cancel, deletes it."""
-    made = jobs.Launcher(healthy).create_job(**CPU, command="sleep 600", name="long")
+    made = jobs.Launcher(healthy).create_job(**CPU, command=SLEEPS, name="long")
     found = jobs.Launcher(healthy).job("long")
     until(lambda: found.status() == "Running", "Running")
     with pytest.raises(jobs.JobError, match="exists already"):
@@ -286,7 +286,7 @@ def test_another_process_finds_the_job_by_its_name_and_clean_up_leaves_it(health
 
 def test_an_earlier_handle_does_not_speak_of_a_later_job_of_the_same_name(healthy):
     """Nor cancel it."""
-    first = jobs.Launcher(healthy).create_job(**CPU, command="sleep 600", name="twice")
+    first = jobs.Launcher(healthy).create_job(**CPU, command=SLEEPS, name="twice")
     jobs.Launcher(healthy).job("twice").cancel()
     second = jobs.Launcher(healthy).create_job(**CPU, command="true", name="twice")
     assert second.wait(HANG_S) == "Complete"
