@@ -9,7 +9,7 @@ import pytest
 from cli.__main__ import main
 from jobs.cluster.client.kube import Kube
 from jobs.run.launcher import Launcher
-from tests.onsim import SLEEPS, Sim
+from tests.onsim import Sim
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "nvcr.io/nvidia/pytorch:25.08-py3"
@@ -132,7 +132,7 @@ def test_a_job_of_the_cluster_is_held_against_its_nodes_and_explain_says_so(conf
 
 
 def test_a_job_with_its_nics_lacks_nothing(config, job, capsys):
-    job(name="whole", command=SLEEPS, rdma={"rdma/hca_shared_devices_a": 1})
+    job(name="whole", command="true", rdma={"rdma/hca_shared_devices_a": 1})
     assert main(["lint", "--kubeconfig", config, "job/whole"]) == 0
     assert main(["lint", "--kubeconfig", config, "jobset/whole"]) == 4
     assert main(["lint", "--kubeconfig", config, "job/none"]) == 4

@@ -229,8 +229,9 @@ def test_an_image_that_nobody_has_ends_the_waiting(missing):
     handle.cancel()
 
 
-def test_a_mistyped_queue_is_named(kueue):
+def test_a_mistyped_queue_is_named(kueue, monkeypatch):
     """The job waits, suspended, and Kueue's own words say for what; a queue that is there lets it run."""
+    monkeypatch.setattr("jobs.run.queueing._SETTLES_S", 0.5)
     launcher = jobs.Launcher(kueue)
     small = {"image": IMAGE, "command": "true", "gpu_count": 8, "num_nodes": 2, "cpu": "1", "memory": "1Gi"}
     typo = launcher.create_job(**small, queue="kueue:trail")
