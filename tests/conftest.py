@@ -95,9 +95,10 @@ LONG = (
 )
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Of `-n auto`: three for a core, since two thirds of the tests' time is waiting for processes; each reads all tests."""
-    return min(3 * len(os.sched_getaffinity(0)), 24)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Of `-n auto`: several for a core, since tests wait for processes; the slow ones most, of which each reads few."""
+    return min((5 if config.option.markexpr == "slow" else 3) * len(os.sched_getaffinity(0)), 24)
 
 
 @pytest.hookimpl(trylast=True)

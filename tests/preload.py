@@ -24,6 +24,7 @@ PACKAGES = ("seatrial", "jobs", "checks.rules", "checks.profiles", "reports", "c
 NOT = {"plugin", "fakes", "pod"}
 
 sys.dont_write_bytecode = False  # whatever the first process was started with: what one has compiled, others need not
+gc.disable()  # what is imported stays: it is looked over once, at the end
 vars(re)["_MAXCACHE"] = 1 << 14  # patterns of the pods' program, which read again are not compiled again
 get_config()  # pytest and its own plugins
 for name in (*LIBRARIES, "tests.forkedpods"):
@@ -45,3 +46,4 @@ page = plugin._read_template([Path(str(plugin.__file__)).parent / "resources"])
 vars(plugin)["_read_template"] = lambda _: page
 gc.collect()
 gc.freeze()
+gc.enable()

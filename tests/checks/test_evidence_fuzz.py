@@ -25,6 +25,7 @@ from jobs.pod.stages import dcgm, perftest
 from jobs.run.evidence import EvidenceReader
 from lab.hardware.fakes.dcgm import document
 from seatrial.logs.reader import dcgm as diag
+from tests.table import table
 
 PLACE = Path(__file__).parents[1] / "jobs/data/evidence"
 FAMILIES = ("bandwidth", "images", "intra_node", "job", "nccl", "network")
@@ -222,7 +223,7 @@ def test_healthy_evidence_is_healthy():
     assert {check for check, how in outcome_of.items() if how not in ("passed", "skipped")} == set()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@table("seed", range(60))
 def test_damaged_evidence_breaks_no_check(seed):
     """What the probe does not print so is refused as a whole, and said; anything else is judged without an exception."""
     dice = random.Random(seed)
@@ -263,7 +264,7 @@ FAULTS = {
 """Check -> what is wrong in a rank's evidence: the stage, the field and its value."""
 
 
-@pytest.mark.parametrize("check", FAULTS)
+@table("check", FAULTS)
 def test_damage_beside_a_fault_hides_it_from_nobody(check):
     """Whatever else of the stage is changed, the check does not pass."""
     stage, way, value = FAULTS[check]

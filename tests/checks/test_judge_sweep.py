@@ -3,6 +3,7 @@
 import random
 import re
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -17,6 +18,7 @@ from jobs.run.evidence import RankEvidence
 from reports.sweep.text import lines
 from seatrial.faults.advice import explain
 from tests.checks.sweeps import PROFILE, everything, on, printed, swept
+from tests.table import table
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 6, 17])
@@ -351,8 +353,8 @@ def test_lost_lines_are_no_pass():
     assert "1 lines" in next(iter(ran_findings(sweep))).observed
 
 
-@pytest.mark.parametrize(
-    ("row", "ok"),
+@table(
+    "row, ok",
     [
         ({"outcome": "measured", "busbw": 370.0, "rows": [[2**30, 370.0, 0]]}, True),
         ({"outcome": "measured", "busbw": 330.0, "rows": [[2**30, 330.0, 0]]}, None),
@@ -466,8 +468,7 @@ SPEEDS = {
 }
 
 
-@pytest.mark.parametrize("nodes", [2, 3, 5, 8])
-@pytest.mark.parametrize("name", SPEEDS)
+@table("nodes, name", product([2, 3, 5, 8], SPEEDS))
 def test_the_checks_say_what_the_sweeps_own_section_says(name, nodes):
     """One verdict everywhere: no-go is a finding that failed, go is that all hold, and else something is not known."""
     sweep = swept(*printed(nodes, SPEEDS[name]))

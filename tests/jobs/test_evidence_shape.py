@@ -9,6 +9,7 @@ import pytest
 from jobs.pod.stages import collective, dcgm, gpus, network, perftest, rdma, smi, storage, topology
 from jobs.run.evidence import STAGES, misfit, parse
 from seatrial.logs import open_sources, read
+from tests.table import table
 
 TESTS = Path(__file__).parents[1]
 CHOSEN = {"name": "ring", "op": "all_reduce", "scope": "job", "repeats": 1}
@@ -28,7 +29,7 @@ BLANK = {
 }
 
 
-@pytest.mark.parametrize("stage", BLANK)
+@table("stage", BLANK)
 def test_what_a_stage_prints_before_it_knows_anything_is_taken(stage):
     assert misfit(stage, BLANK[stage]) == ""
 
@@ -51,8 +52,8 @@ def test_what_the_log_reader_made_of_real_logs_is_taken(log):
     assert "nccl.sources[0].tables[0].collective is missing" in misfit("collective.ring", {"nccl": document})
 
 
-@pytest.mark.parametrize(
-    ("stage", "data", "said"),
+@table(
+    "stage, data, said",
     [
         ("sweep.round.3", {"tests": "none"}, "sweep.round.3.tests is the text 'none', not a list"),
         ("sweep.round.3", {"tests": [{"outcome": "measured"}]}, "sweep.round.3.tests[0].nodes is missing"),

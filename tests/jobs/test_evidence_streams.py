@@ -3,15 +3,15 @@
 import itertools
 import json
 import random
+from itertools import product
 from types import SimpleNamespace
-
-import pytest
 
 from jobs.diagnosis.state import Replica
 from jobs.run.conclusion import _evidence
 from jobs.run.evidence import EvidenceReader, MultiplexedReader, Streams
 from jobs.run.waiting import WatchOutcome
 from jobs.trial.launchers import KINDS
+from tests.table import table
 
 RUN = "r1"
 
@@ -42,8 +42,7 @@ def read(lines, ranks=2):
     return streams_reader
 
 
-@pytest.mark.parametrize("tag", ["[1,{}]<stdout>:", "[1,{}]<stdout>: ", "[prterun-host-12@1,{}]<stdout>:"])
-@pytest.mark.parametrize("seed", range(8))
+@table("tag, seed", product(["[1,{}]<stdout>:", "[1,{}]<stdout>: ", "[prterun-host-12@1,{}]<stdout>:"], range(8)))
 def test_ranks_are_told_apart_wherever_their_output_is_cut(tag, seed):
     """mpirun passes on what a read brings, in the middle of lines too; no piece of any rank is lost or swapped."""
     chance = random.Random(seed)

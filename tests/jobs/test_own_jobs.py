@@ -14,6 +14,7 @@ from jobs.run.cleanup import sweep
 from jobs.trial.job_spec import job_spec
 from jobs.trial.manifests import job_of
 from tests.onsim import SLEEPS, Sim
+from tests.table import table
 from tests.waiting import HANG_S, until
 
 IMAGE = "nvcr.io/nvidia/pytorch:25.08-py3"
@@ -142,8 +143,8 @@ def asked(**changes):
     return job_spec(**(fields | changes))
 
 
-@pytest.mark.parametrize(
-    ("cluster", "spec", "verdict"),
+@table(
+    "cluster, spec, verdict",
     [
         (Inventory(nodes("a", "b"), ()), asked(), "fits"),
         (Inventory(nodes("a"), ()), asked(gpus_per_node=4), "fits"),  # both pods on one node

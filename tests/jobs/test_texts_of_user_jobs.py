@@ -8,6 +8,7 @@ import pytest
 from seatrial.faults.advice import explain
 from seatrial.faults.catalogue import catalogue
 from seatrial.faults.variants import named, told_of
+from tests.table import table
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 SAID_BY = frozenset(
@@ -53,7 +54,7 @@ def texts_of(fault, *, trial):
         yield from (told["confirm"], told["remedy"], each.cause or "")
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@table("fault", FAULTS)
 def test_no_text_of_a_users_job_speaks_of_a_trial_or_leaves_out_a_name(fault):
     """Title, meaning, confirm and remedy of the fault and of all that its texts tell."""
     for text in texts_of(fault, trial=False):
@@ -62,7 +63,7 @@ def test_no_text_of_a_users_job_speaks_of_a_trial_or_leaves_out_a_name(fault):
         assert not re.search(r" [,;)]| \.(?!\.)|  |\( ", text), text
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@table("fault", FAULTS)
 def test_a_trial_is_told_of_its_profile_still(fault):
     """The other half of each text, and no mark of the choice in either."""
     for text in texts_of(fault, trial=True):

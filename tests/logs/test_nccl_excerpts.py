@@ -6,6 +6,7 @@ import pytest
 
 from tests.logs.logmaker import Maker, sequential
 from tests.logs.symptom_rows import HEALTHY
+from tests.table import table
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ CRASHES = {
 }
 
 
-@pytest.mark.parametrize("case", CRASHES)
+@table("case", CRASHES)
 def test_a_crash_is_told_in_the_logs_own_words(judge, case):
     """Where no rule knows the cause, what the log itself says first is worth more than how to search it."""
     text, said = CRASHES[case]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from itertools import product
 
 import pytest
 
 from seatrial.logs import conclude, open_sources, read
 from tests.logs.logmaker import Maker, interleaved, table_of
+from tests.table import table
 
 HEAD = re.compile(rb"(\S+?):(\d+):\d+ \[\d+\]")
 
@@ -94,8 +96,7 @@ def essence(job: dict) -> dict:
     return compared
 
 
-@pytest.mark.parametrize("dress", MANGLERS)
-@pytest.mark.parametrize("case", MAKERS)
+@table("dress, case", product(MANGLERS, MAKERS))
 def test_what_stands_around_a_line_changes_nothing(judge, dress, case):
     """Tags, times, colours, carriage returns and wrappers are taken off; the judgement is that of the bare log."""
     maker = MAKERS[case]

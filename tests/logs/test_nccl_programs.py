@@ -7,6 +7,7 @@ import pytest
 from tests.logs.logmaker import Maker, sequential
 from tests.logs.test_nccl_causes import HEALTHY, judged
 from tests.logs.test_nccl_other_software import REFUSED, TORCHRUN, died, first
+from tests.table import table
 
 SAID = [
     # what readers of files say of one that was cut, or is none
@@ -230,7 +231,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("said", "fault", "words"), SAID)
+@table("said, fault, words", SAID)
 def test_what_ended_a_program_or_kept_its_pod_from_starting_is_named(said, fault, words):
     """Also where nothing else stands in the log; what NCCL's peers saw of it comes behind it."""
     line = died(said) if "Error: " in said and not said.startswith(("Error", "Warning")) else said + "\n"
@@ -239,12 +240,12 @@ def test_what_ended_a_program_or_kept_its_pod_from_starting_is_named(said, fault
         assert (cause["fault"], words in cause["cause"]) == (fault, True), cause["cause"]
 
 
-@pytest.mark.parametrize("said", [said for said, *_ in SAID])
+@table("said", [said for said, *_ in SAID])
 def test_said_before_a_run_that_came_to_its_end_it_condemns_nobody(said):
     assert judged(said + "\n" + HEALTHY)["verdict"] != "no-go"
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "RuntimeError: the file is whole",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import product
 
 from tests.logs.logmaker import TABLE, Maker, before_the_end, sequential, table_of
 from tests.logs.test_nccl_causes import RETRY, judged
+from tests.table import table
 
 MAKER = Maker(gpus=4, rails=4, channels=4)
 LOG = sequential(MAKER.processes()).decode()
@@ -28,8 +29,7 @@ WARNED = [
 ]
 
 
-@pytest.mark.parametrize("front", ["", "WARN ", "transport/net_ib.cc:295 ", "(RayWorkerWrapper pid=12) "])
-@pytest.mark.parametrize("said", WARNED[:7])
+@table("front, said", product(["", "WARN ", "transport/net_ib.cc:295 ", "(RayWorkerWrapper pid=12) "], WARNED[:7]))
 def test_nothing_is_called_healthy_beside_the_text_of_a_warning(said, front):
     assert judged(WHOLE)["verdict"] == "go"
     job = judged(WHOLE.replace(TABLE, front + said + "\n" + TABLE, 1) + front + said + "\n")
@@ -37,13 +37,12 @@ def test_nothing_is_called_healthy_beside_the_text_of_a_warning(said, front):
     assert said[:30] in job["sentence"]
 
 
-@pytest.mark.parametrize("front", ["", "WARN "])
-@pytest.mark.parametrize("said", WARNED)
+@table("front, said", product(["", "WARN "], WARNED))
 def test_it_stays_an_open_question_behind_a_job_that_came_to_its_end(said, front):
     assert judged(WHOLE + front + said + "\n")["verdict"] == "inconclusive"
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         'Prompt: "Call to ibv_modify_qp failed with error Connection timed out" means what?',

@@ -166,7 +166,10 @@ def test_a_rank_that_fails_ends_the_job(tmp_path):
             ["mpirun", "--allow-run-as-root", "no-such-program"],
             "mpirun was unable to find the specified executable file",
         ),
-        (["env", *ONCE, "mpirun", "--allow-run-as-root", "-H", "nowhere", "true"], "Could not resolve hostname nowhere"),
+        (
+            ["env", *ONCE, "mpirun", "--allow-run-as-root", "-H", "nowhere", "true"],
+            "Could not resolve hostname nowhere",
+        ),
         (["ssh", "-o", "ConnectionAttempts=10", "pi-worker-0.pi", "echo", "$HOSTNAME:$(hostname)"], ":pi-worker-0"),
     ],
     ids=["root", "slots", "program", "host", "ssh"],

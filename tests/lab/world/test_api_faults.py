@@ -14,6 +14,7 @@ import yaml
 from lab import Cluster, load
 from lab.chaos.api_faults import KINDS, ApiFaults
 from lab.scenario import ScenarioError
+from tests.table import table
 from tests.waiting import HANG_S, seen
 
 GOOD = "name: mine\ntitle: Mine\nbreaks: nothing\nfaults: []\noutcome: go\n"
@@ -294,7 +295,7 @@ def test_slow_answers_are_whole():
     assert meet("healthy?api-faults=slow&seed=3", judge) == [2] * 20
 
 
-@pytest.mark.parametrize("name", sorted(KINDS))
+@table("name", sorted(KINDS))
 def test_no_api_faults_close_all_ways(name):
     """A client survives each kind: its chances are below the limit, and patience ends every row of refusals."""
     api_faults = KINDS[name]
