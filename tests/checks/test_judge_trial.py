@@ -34,6 +34,8 @@ RECORDINGS = Path(__file__).parents[1] / "real/recordings"
 @pytest.mark.parametrize("nodes", [("gpu-node-0", "gpu-node-1"), ("gpu-node-0", "gpu-node-0")])
 def test_ranks_that_ran_one_after_another_are_told(trial, spec, nodes, ended, began, fault):
     """On two nodes or on one: the Job is Complete, its pods never met, and each has sent its evidence."""
+    for evidence in trial.evidence.values():
+        evidence.stages["port"]["peers"] = []
     day = "2026-11-22T"
     first = PodFacts(index=0, name="p-0", began=f"{day}10:00:00Z", ended=ended and day + ended)
     second = PodFacts(index=1, name="p-1", began=began and day + began, ended=f"{day}10:01:00Z")
@@ -50,6 +52,19 @@ def test_ranks_that_ran_one_after_another_are_told(trial, spec, nodes, ended, be
         replace(second, name="p-1-again", began=f"{day}10:00:05Z"),
     )  # which of them, nobody knows
     assert not [f for f in start_findings(trial, spec) if f.fault]
+
+
+@pytest.mark.parametrize("way", ["outbound", "inbound"])
+def test_ranks_that_met_within_one_second_ran_at_the_same_time(trial, spec, way):
+    """The times of containers are whole seconds; where the ranks did not meet, the second rank began after the first."""
+    before, second = "2026-11-22T10:00:29Z", "2026-11-22T10:00:30Z"
+    trial.pods = tuple(PodFacts(index=i, name=f"p-{i}", began=(before, second)[i], ended=second) for i in range(2))
+    for evidence in trial.evidence.values():
+        evidence.stages["port"]["peers"] = [{"index": 1, "outbound": False, "inbound": False, way: True}]
+    assert not [f for f in start_findings(trial, spec) if f.fault]
+    for evidence in trial.evidence.values():
+        evidence.stages["port"]["peers"][0][way] = False
+    assert [f.fault for f in start_findings(trial, spec) if f.fault] == ["job.one-after-another"]
 
 
 @pytest.mark.parametrize(
