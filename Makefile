@@ -33,7 +33,7 @@ demo: $(VENV)/.runtime
 	@echo "The report is in $(OUT)/: open $(OUT)/report.html in a browser; $(OUT)/report.json is for machines."
 
 test: $(VENV)/.dev
-	@echo "The quick half of the tests: rules, log reader, embedded cluster, some whole trials. On two idle cores three to five"
+	@echo "The quick half of the tests: rules, log reader, embedded cluster, some whole trials. On two idle cores three to four"
 	@echo "minutes, less on more. No root, network, GPU or cluster is needed; what is left out, and why, is said at the end."
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" $(ARGS)
 	@echo "make test-slow runs the others: every scenario and command of the pages, about ten minutes on two idle cores."

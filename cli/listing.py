@@ -57,6 +57,10 @@ def _collected(options: Sequence[str]) -> _Collector:
         "no:cacheprovider",
         "-p",
         "no:terminal",
+        "-p",
+        "no:hypothesispytest",  # this and the next as in __main__.py: half of the time
+        "-p",
+        "no:unraisableexception",
         *options,
     ]
     code = pytest.main(arguments, plugins=[collector])

@@ -95,10 +95,10 @@ LONG = (
 )
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Return three workers per core for `-n auto`, since two thirds of the tests' time is waiting for processes; each
-    reads all tests."""
-    return min(3 * len(os.sched_getaffinity(0)), 24)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return the workers of `-n auto`: several per core, since tests wait for processes, and most for the slow half."""
+    return min((5 if config.option.markexpr == "slow" else 3) * len(os.sched_getaffinity(0)), 24)
 
 
 @pytest.hookimpl(trylast=True)

@@ -24,6 +24,7 @@ PACKAGES = ("seatrial", "jobs", "checks.rules", "checks.profiles", "reports", "c
 NOT = {"plugin", "fakes", "pod"}
 
 sys.dont_write_bytecode = False  # whatever the first process's setting: the processes share compiled code
+gc.disable()  # what is imported stays: it is looked over once, at the end
 vars(re)["_MAXCACHE"] = 1 << 14  # patterns of the pods' program are then compiled only once
 get_config()  # pytest and its own plugins
 for name in (*LIBRARIES, "tests.forkedpods"):
@@ -45,3 +46,4 @@ page = plugin._read_template([Path(str(plugin.__file__)).parent / "resources"])
 vars(plugin)["_read_template"] = lambda _: page
 gc.collect()
 gc.freeze()
+gc.enable()

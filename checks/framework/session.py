@@ -46,7 +46,15 @@ SIMULATED_SERVER = "seatrial-sim"
 """The Server header by which the embedded cluster identifies itself, on any connection."""
 GANG_S = 15.0
 """Seconds for which a job that cannot fit is left in its queue: enough for several scheduling rounds."""
-SIMULATED_DEADLINES = {"start_s": 20, "queue_s": 20, "dns_s": 20, "port_s": 6, "collective_s": 15, "probe_s": 90}
+SIMULATED_DEADLINES = {
+    "start_s": 20,
+    "queue_s": 20,
+    "publish_s": 0.2,
+    "dns_s": 20,
+    "port_s": 6,
+    "collective_s": 15,
+    "probe_s": 90,
+}
 """Deadlines in seconds. Simulated hardware responds at once, so they are shorter than those of a real cluster."""
 SIMULATED_NETWORK_S = 0.05
 """Seconds of TCP between two pods, which share this machine's network. A seemingly slow pair is measured for longer."""

@@ -208,6 +208,7 @@ def trial_json(spec: TrialSpec) -> dict[str, object]:
         "gpu_kind": spec.gpu_kind,
         "master_port": spec.master_port,
         "deadline_s": times.probe_s,
+        "publish_s": times.publish_s,
         "dns_timeout_s": times.dns_s,
         "port_timeout_s": times.port_s,
         "peer_wait_s": times.start_s,

@@ -34,11 +34,15 @@ class Deadlines:
     `job_s` (0: start + probe + two minutes to end) is the Job's activeDeadlineSeconds, which counts from the Job's
     start and includes the time its pods are Pending. A Job that exceeds it deletes its pods, and the logs with them.
 
+    `publish_s` after its start a pod first resolves a name: earlier, its address may not be published yet (kubelet,
+    EndpointSlice, CoreDNS), and caches keep a negative answer.
+
     `lease_s` after the runner's last renewal, its trial counts as a leftover of a killed run, which others may delete.
     """
 
     start_s: float = 900.0
     queue_s: float = 1800.0
+    publish_s: float = 1.0
     dns_s: float = 90.0
     port_s: float = 60.0
     collective_s: float = 240.0
@@ -50,7 +54,7 @@ class Deadlines:
     def __post_init__(self) -> None:
         if self.job_s == 0:
             object.__setattr__(self, "job_s", self.start_s + self.probe_s + 120)
-        for name in ("start_s", "queue_s", "dns_s", "port_s", "collective_s", "probe_s", "job_s", "ttl_s", "lease_s"):
+        for name in self.__slots__:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 7 * 86_400:
                 raise SpecError(f"deadline {name} must be between 0 and 604800 seconds, found {safe(value, 40)!r}")

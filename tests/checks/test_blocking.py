@@ -9,6 +9,7 @@ from checks.framework.evidence import Blocked, CannotTell, CheckFailed, Evidence
 from checks.framework.selection import Declaration
 from reports.record import NOT_JUDGED, CheckResult, Finding
 from reports.schema import Outcome
+from tests.table import table
 
 NODES = {"n-0", "n-1", "n-2", "n-10"}
 BY_NODE = {"nodes.gpu", "gpu.allocatable"}
@@ -27,8 +28,8 @@ def result(check_id="nodes.gpu", outcome=Outcome.FAILED, *, bad=("n-1",), good=(
     }
 
 
-@pytest.mark.parametrize(
-    ("subject", "nodes"),
+@table(
+    "subject, nodes",
     [
         ("n-1", {"n-1"}),
         ("n-1 GPU 3", {"n-1"}),

@@ -25,6 +25,7 @@ from jobs.pod.stages import dcgm, perftest
 from jobs.run.evidence import EvidenceReader
 from lab.hardware.fakes.dcgm import document
 from seatrial.logs.reader import dcgm as diag
+from tests.table import table
 
 PLACE = Path(__file__).parents[1] / "jobs/data/evidence"
 FAMILIES = ("bandwidth", "images", "intra_node", "job", "nccl", "network")
@@ -222,7 +223,7 @@ def test_healthy_evidence_is_healthy():
     assert {check for check, how in outcome_of.items() if how not in ("passed", "skipped")} == set()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@table("seed", range(60))
 def test_damaged_evidence_breaks_no_check(seed):
     """Data in a form that the probe never prints is refused and reported; other data is judged without an exception."""
     dice = random.Random(seed)

@@ -7,6 +7,7 @@ passes.
 import functools
 import inspect
 from collections import Counter
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,7 @@ from checks import test_stack as stack
 from checks.framework.evidence import CannotTell, CheckFailed, Evidence
 from checks.framework.options import Options
 from checks.framework.trial_spec import build_spec
-from checks.profiles.loader import load_profile, profile_names, without_gpus
+from checks.profiles.loader import profile_names
 from checks.rules.fit import known_here, undefined, unstarted
 from checks.rules.pool import pool_of
 from checks.rules.rdma_offer import named_networks
@@ -27,6 +28,8 @@ from lab import operators
 from lab.apiserver.store import ApiError, Store
 from lab.scenario import load, platform_names
 from lab.world import World
+from tests.profiles import WITH_GPUS, shipped
+from tests.table import table
 
 NO_PROFILE = {"kind-cpu", "small-unknown", "dra-unknown"}
 PLATFORMS = sorted(set(platform_names()) - NO_PROFILE)
@@ -104,15 +107,14 @@ SAME = {"gb200-net": "gb200-mnnvl"}
 """A profile for another fabric of the same machines."""
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("name", [name for name in profile_names() if not without_gpus(name)])
+@table("platform, name", product(PLATFORMS, WITH_GPUS))
 def test_a_profile_of_other_machines_raises_no_fault(name, platform):
-    ends = judged(given(platform, load_profile(name)))
+    ends = judged(given(platform, shipped(name)))
     if SAME.get(name, name) == platform:
         assert set(ends.values()) <= {"passed", "skipped"}
     else:
         assert not [end for end in ends.values() if end.startswith("failed")]
-        uncounted = "nvidia.com/gpu.count" not in given(platform, load_profile(name))["cluster"].nodes[0].labels
+        uncounted = "nvidia.com/gpu.count" not in given(platform, shipped(name))["cluster"].nodes[0].labels
         unclear = {"nodes.other-kind", "gpu.oversubscribed"} if uncounted else {"nodes.other-kind"}  # or GPU partitions
         assert unclear & {*ends.values()}
 
@@ -138,14 +140,13 @@ def refusal(nodes, spec, classes):
     return f"0/{len(nodes)} nodes are available: {counted}."
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("name", profile_names())
+@table("platform, name", product(PLATFORMS, profile_names()))
 def test_a_tenants_profile_of_other_machines_raises_no_fault(name, platform):
-    """Without visible nodes, the evidence is network definitions and the scheduler's message.
+    """Who sees no nodes has the definitions of the networks by their names, and what the scheduler says.
 
     A message about GPUs or taints alone would apply to any job, whatever its profile.
     """
-    facts = given(platform, load_profile(name))
+    facts = given(platform, shipped(name))
     spec, profile, (networks, _) = facts["spec"], facts["profile"], facts["networks"]
     hidden = Inventory((), (), {"nodes": "not a tenant's to ask"})
     own = {key: item for key, item in networks.items() if key[0]}  # Google's networks have no namespace

@@ -11,6 +11,7 @@ from checks.profiles.loader import Profile, load_profile, profile_names
 from checks.profiles.schema import BenchSection, FabricSection, Floor, GpuSection, PodSection
 from checks.profiles.yaml_schema import Size
 from seatrial.logs.bandwidth.physics import wire_limit_gbps
+from tests.table import table
 
 GI = Size(2**30)
 FLOOR = Floor(
@@ -32,14 +33,14 @@ def objections_to(profile: Profile) -> list[tuple[str, bool]]:
     return [(o.path, o.fatal) for o in objections(profile)]
 
 
-@pytest.mark.parametrize("name", profile_names())
+@table("name", profile_names())
 def test_every_shipped_profile_passes_its_own_lint(name: str) -> None:
     """No shipped floor is impossible, ineffective or outside its sweep."""
     assert [str(o) for o in objections(load_profile(name)) if o.fatal or "blind" in o.text] == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "objected"),
+@table(
+    "changes, objected",
     [
         ({}, []),
         ({"busbw_gbps": 400.0}, [("floors[0].busbw_gbps", True)]),  # the maximum of eight rails of 50 GB/s

@@ -19,6 +19,7 @@ from jobs.cluster.client.http_client import Response
 from jobs.cluster.facts.namespace import namespace_state
 from jobs.trial.manifests import dry_pod
 from tests.checks.answers import JOB, POD, FakeKube, error, quota
+from tests.table import table
 
 FORBIDDEN = 'pods "p" is forbidden: '
 
@@ -186,8 +187,8 @@ def test_rights_are_named_as_kubectl_does():
     assert rights.Right("list", "nodes", scope="cluster").subject("a") == "list nodes"
 
 
-@pytest.mark.parametrize(
-    ("answers", "ok", "fault"),
+@table(
+    "answers, ok, fault",
     [
         ({}, True, ""),
         ({"get": error(404, 'namespaces "team" not found')}, False, "namespace.missing"),
@@ -233,8 +234,8 @@ UNANSWERED = (
 )
 
 
-@pytest.mark.parametrize(
-    ("message", "fault"),
+@table(
+    "message, fault",
     [
         (FORBIDDEN + 'violates PodSecurity "restricted:latest": unrestricted capabilities', "pod-security.denied"),
         (FORBIDDEN + "exceeded quota: q, requested: requests.nvidia.com/gpu=8, used: 0, limited: 2", "quota.exceeded"),

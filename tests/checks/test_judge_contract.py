@@ -2,6 +2,7 @@
 
 import copy
 import unicodedata
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from jobs.cluster.facts.workloads import GROUPS, KINDS, ManifestError, read_mani
 from jobs.trial.job_spec import LAUNCHERS, own_job
 from jobs.trial.manifests import build, job_of
 from jobs.trial.payload import files
+from tests.table import table
 
 IMAGE = "registry.example.com/train:1"
 
@@ -57,15 +59,14 @@ def main_of(job):
 # -- correct manifests -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize("profile", profile_names())
+@table("launcher, profile", product(LAUNCHERS, profile_names()))
 def test_what_job_run_makes_of_a_profile_lacks_nothing(profile, launcher):
     made = objects(launcher, profile, queue="none")
     known = around(profile, services=sort_out(made).services)
     assert [f for f in judged(made, known) if f.ok is False and f.fault != "manifest.no-queue"] == []
 
 
-@pytest.mark.parametrize("profile", profile_names())
+@table("profile", profile_names())
 def test_the_trial_of_each_profile_lacks_nothing(profile):
     spec = spec_of(load_profile(profile), run_id="r", namespace="n")
     made = build(spec, files())
@@ -532,7 +533,7 @@ BOMB = "a: &a {k1: v, k2: v}\n" + "".join(
 )
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "{{ .Values.job }}",
@@ -732,7 +733,7 @@ def test_a_kind_of_another_group_is_not_looked_at(kind, version):
     assert (found.workloads, found.services, found.others) == ((), (), (f"{kind}/x",))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@table("kind", KINDS)
 def test_a_kind_of_its_own_group_is_read_in_any_version(kind):
     """kubeflow.org/v1, v2beta1 and others; items of a list response have no version."""
     for version in ({}, {"apiVersion": f"{GROUPS[kind]}/v9".removeprefix("/")}):

@@ -13,6 +13,7 @@ from jobs.cluster.client.errors import Forbidden
 from jobs.cluster.facts.drains import Budget, Drains, Rebooter, read_drains
 from jobs.cluster.facts.stack import Listing
 from reports.record import Run
+from tests.table import table
 
 GPU = "nvidia.com/gpu"
 KURED = Rebooter(name="kube-system/kured", window="start-time 02:00", waits_for=(), draining=frozenset())
@@ -120,8 +121,8 @@ def pdb(spec, expected=1, namespace="team"):
     return {"metadata": {"name": "guard", "namespace": namespace}, "spec": spec, "status": {"expectedPods": expected}}
 
 
-@pytest.mark.parametrize(
-    ("asks", "never"),
+@table(
+    "asks, never",
     [
         ({"maxUnavailable": 0}, True),
         ({"maxUnavailable": "0%"}, True),

@@ -11,6 +11,7 @@ from checks.profiles.loader import load_profile
 from checks.profiles.trial import spec_of
 from checks.rules.admission import mutation_findings, mutation_notes
 from jobs.trial.manifests import dry_pod
+from tests.table import table
 
 ASKED = dry_pod(spec_of(load_profile("a3-ultra"), run_id="abc", namespace="team"))
 ASKED["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] = ["IPC_LOCK"]
@@ -24,8 +25,8 @@ def changed(change: Any) -> dict[str, Any]:
     return pod
 
 
-@pytest.mark.parametrize(
-    ("change", "subject"),
+@table(
+    "change, subject",
     [
         (lambda pod, spec, main: pod["metadata"]["annotations"].pop(NETWORKS), f"annotation {NETWORKS}"),
         (lambda pod, spec, main: spec.pop("subdomain"), "pod subdomain"),
@@ -49,7 +50,6 @@ def changed(change: Any) -> dict[str, Any]:
             "volume shm sizeLimit",
         ),
     ],
-    ids=["network", "subdomain", "toleration", "fewer", "none", "capability", "mount", "set", "unset", "shm"],
 )
 def test_what_is_taken_away_is_named(change: Any, subject: str) -> None:
     """One removal has one or more findings, and the first names it."""

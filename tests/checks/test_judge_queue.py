@@ -18,6 +18,7 @@ from jobs.run.queueing import QueueFacts
 from jobs.trial.launch_stack import Flavor, FlavorTopology, LaunchStack, Serving
 from jobs.trial.parts import Queue
 from jobs.trial.spec import TrialSpec
+from tests.table import table
 
 
 def spec(**more):
@@ -65,8 +66,8 @@ def judged(launch_stack, trial_spec=None, pods=()):
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
 
 
-@pytest.mark.parametrize(
-    ("levels", "labels", "nodes", "fault"),
+@table(
+    "levels, labels, nodes, fault",
     [
         ((RACK, HOST), {}, [{RACK: "r1", HOST: "a"}, {RACK: "r1", HOST: "b"}], None),
         ((RACK, HOST), {}, [{HOST: "a"}, {HOST: "b"}], "queue.topology"),
@@ -105,8 +106,8 @@ def test_a_queue_that_can_hold_the_trial_is_fine():
     assert judged(launch_stack()) == []
 
 
-@pytest.mark.parametrize(
-    ("stack", "expected"),
+@table(
+    "stack, expected",
     [
         ({"local": None, "cluster": None}, [("localqueue/team", "queue.missing")]),
         ({"cluster": None}, [("clusterqueue/gpus", "queue.missing")]),
@@ -133,20 +134,6 @@ def test_a_queue_that_can_hold_the_trial_is_fine():
         ({"cluster": cluster(QUOTA | {"nvidia.com/gpu": "8"}, cohort="all")}, []),
         ({"cluster": cluster(stopPolicy="None")}, []),
         ({"queue_served": Serving(()), "local": None}, [("localqueues.kueue.x-k8s.io", "launcher.missing")]),
-    ],
-    ids=[
-        "no-local",
-        "no-cluster",
-        "hold",
-        "no-namespace",
-        "its-namespaces",
-        "inactive",
-        "local-stopped",
-        "uncovered",
-        "short",
-        "cohort-lends",
-        "none",
-        "not-served",
     ],
 )
 def test_what_is_wrong_with_a_queue_is_one_fault(stack, expected):
@@ -245,8 +232,8 @@ def failed(fault, blame="ERR_INFRA", **more):
     return FailureAnalysis(fault=fault, subject="s", observed="o", expected="e", suggestion="", err_class=blame, **more)
 
 
-@pytest.mark.parametrize(
-    ("result", "expected"),
+@table(
+    "result, expected",
     [
         (trial(), (True, "")),
         (trial(analysis=failed("queue.quota-short")), (False, "queue.quota-short")),
@@ -260,19 +247,6 @@ def failed(fault, blame="ERR_INFRA", **more):
         (trial(replicas=(), analysis=failed("job.unschedulable")), (True, "")),
         (trial(replicas=()), (None, "")),
     ],
-    ids=[
-        "in",
-        "never",
-        "half",
-        "full",
-        "later-fault",
-        "taken-out",
-        "interrupted",
-        "not-in",
-        "one-pod",
-        "no-node",
-        "no-pod",
-    ],
 )
 def test_a_trial_is_let_in_whole_or_not_at_all(result, expected):
     """Another check judges the time after admission; a full queue is not a fault."""
@@ -280,8 +254,8 @@ def test_a_trial_is_let_in_whole_or_not_at_all(result, expected):
     assert (finding.ok, finding.fault) == expected
 
 
-@pytest.mark.parametrize(
-    ("fault", "blame", "ok"),
+@table(
+    "fault, blame, ok",
     [
         ("launcher.missing", "ERR_INFRA", False),
         ("launcher.runtime-missing", "ERR_INFRA", False),
@@ -370,8 +344,8 @@ def gpu_node(labels, resource="nvidia.com/gpu", taints=()):
     return SimpleNamespace(labels=labels, capacity={resource: 8, "cpu": 1000}, taints=taints)
 
 
-@pytest.mark.parametrize(
-    ("labels", "nodes", "selector", "ok"),
+@table(
+    "labels, nodes, selector, ok",
     [
         ({}, [gpu_node(H100), gpu_node(A100)], {}, [False]),
         (H100, [gpu_node(H100), gpu_node(A100)], {}, [True]),

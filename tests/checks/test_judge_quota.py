@@ -5,10 +5,11 @@ import pytest
 from checks.rules.admission import try_pods
 from checks.rules.quota import demand, in_scope
 from tests.checks.answers import JOB, POD, FakeKube, error, quota
+from tests.table import table
 
 
-@pytest.mark.parametrize(
-    ("hard", "used", "short"),
+@table(
+    "hard, used, short",
     [
         ({"requests.nvidia.com/gpu": "16"}, {}, None),
         ({"requests.nvidia.com/gpu": "8"}, {}, ("requests.nvidia.com/gpu", "16 for 2 pods", "8 of 8 left")),

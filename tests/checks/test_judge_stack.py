@@ -21,10 +21,11 @@ from jobs.cluster.facts.stack import (
 )
 from jobs.trial.parts import ClaimSpec
 from tests.checks.operands import PLUGIN, Lists, pod, policy
+from tests.table import table
 
 
-@pytest.mark.parametrize(
-    ("name", "app", "kind"),
+@table(
+    "name, app, kind",
     [
         ("nvidia-device-plugin-daemonset-x1", "", "device-plugin"),
         ("nvidia-gpu-device-plugin-medium-a", "", "device-plugin"),

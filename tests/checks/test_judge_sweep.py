@@ -3,6 +3,7 @@
 import random
 import re
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -18,6 +19,7 @@ from reports.sweep.text import lines
 from seatrial.faults.advice import explain
 from tests.by_hand import Stages
 from tests.checks.sweeps import PROFILE, everything, on, printed, swept
+from tests.table import table
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 6, 17])
@@ -354,8 +356,8 @@ def test_lost_lines_are_no_pass():
     assert "1 lines" in next(iter(ran_findings(sweep))).observed
 
 
-@pytest.mark.parametrize(
-    ("row", "ok"),
+@table(
+    "row, ok",
     [
         ({"outcome": "measured", "busbw": 370.0, "rows": [[2**30, 370.0, 0]]}, True),
         ({"outcome": "measured", "busbw": 330.0, "rows": [[2**30, 330.0, 0]]}, None),
@@ -469,8 +471,7 @@ SPEEDS = {
 }
 
 
-@pytest.mark.parametrize("nodes", [2, 3, 5, 8])
-@pytest.mark.parametrize("name", SPEEDS)
+@table("nodes, name", product([2, 3, 5, 8], SPEEDS))
 def test_the_checks_say_what_the_sweeps_own_section_says(name, nodes):
     """Section and checks have one verdict: no-go means a failed finding, go means all findings hold, otherwise a result
     is undetermined."""

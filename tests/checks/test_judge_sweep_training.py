@@ -13,6 +13,7 @@ from reports.sweep.text import lines
 from tests.by_hand import misfit
 from tests.checks.steps import COMPUTE_MS, FLOPS, STEP_MS, around, rank
 from tests.checks.sweeps import on, printed, swept
+from tests.table import table
 
 SPEC = trained(TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8), 0)
 NO_FLOOR = TrainingSection()
@@ -147,8 +148,8 @@ def stays(line):
         each["modes"][0]["losses"] = [9.7] * 6
 
 
-@pytest.mark.parametrize(
-    ("change", "subject", "ok", "fault"),
+@table(
+    "change, subject, ok, fault",
     [
         (wrong_product, "node-3 GPU 2", False, "training.product-differs"),
         (not_finite, "node-3 GPU 2", False, "training.loss-not-finite"),
@@ -161,10 +162,6 @@ def stays(line):
         (lambda line: line.update(ranks=[]), "node-3", None, ""),
         (lambda line: line["ranks"][7].update(local=6), "node-3", None, ""),
         (lambda line: line["ranks"][2]["products"][0].pop("differs"), "node-3 GPU 2", None, ""),
-    ],
-    ids=[
-        *("product", "not finite", "stays", "failed", "no end", "stopped", "not begun", "seven of eight", "no ranks"),
-        *("one GPU twice", "products that nobody compared"),
     ],
 )
 def test_what_a_node_computes_wrongly_or_not_at_all_is_reported(change, subject, ok, fault):

@@ -22,6 +22,7 @@ from checks.rules.topology import (
 from jobs.cluster.client.errors import ApiError
 from jobs.cluster.facts.kubelets import TopologyManager, topology_managers
 from tests.checks.fabric import faults, stage, unclear
+from tests.table import table
 
 
 def topology_object(policy, *gpus, version=2):
@@ -41,8 +42,8 @@ def topology_object(policy, *gpus, version=2):
     return {**item, "attributes": [{"name": "topologyManagerPolicy", "value": policy}]}
 
 
-@pytest.mark.parametrize(
-    ("policy", "zones", "gpus", "admitted"),
+@table(
+    "policy, zones, gpus, admitted",
     [
         ("single-numa-node", (4, 4), 4, True),
         ("single-numa-node", (4, 4), 6, False),

@@ -19,6 +19,7 @@ from cli.schedule.remembered import NodeHistory, Watched
 from jobs.cluster import node_labels as marking
 from jobs.cluster.facts.inventory import Inventory, PodUse, read_node
 from tests.checks.test_node_history import record
+from tests.table import table
 
 KEY, NOW = "seatrial/new", 1_800_000_000.0
 PROFILE: Any = load_profile("h100-ib")
@@ -78,8 +79,8 @@ def seen(
 P1, P2 = raw("p1", "False"), raw("p2", "False")
 
 
-@pytest.mark.parametrize(
-    ("node", "stands"),
+@table(
+    "node, stands",
     [
         (raw("n"), None),
         (raw("n", "Unknown"), None),
@@ -108,8 +109,8 @@ def test_a_node_is_what_its_condition_says_of_the_machine_as_it_is(node: dict[st
     assert standing(node, KEY) is stands
 
 
-@pytest.mark.parametrize(
-    ("nodes", "busy", "chosen", "said"),
+@table(
+    "nodes, busy, chosen, said",
     [
         ((P1, P2), (), (), "no unproven node"),
         ((raw("n"), P1, P2), (), ("n", "p1"), "n unproven, with nodes that have passed"),

@@ -13,6 +13,7 @@ from cli.schedule.node_history import ANY, choose, choose_unseen, conclude, lear
 from cli.schedule.remembered import MOST_NODES, MOST_RUNS, NodeHistory, Watched
 from reports.metrics import exposition
 from reports.schema import Record, completed
+from tests.table import table
 
 WEEK = 7 * 86400.0
 NOW = 1_000_000_000.0
@@ -72,8 +73,8 @@ def full(
 SHORT = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. no new claims to deallocate"
 
 
-@pytest.mark.parametrize(
-    ("run", "verdict"),
+@table(
+    "run, verdict",
     [
         (full("gpu.taken", ok=None), "go"),
         (full("gpu.taken"), "go"),

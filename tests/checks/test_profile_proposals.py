@@ -12,6 +12,7 @@ from checks.profiles.proposal import pools, propose
 from jobs.cluster.facts.inventory import Inventory, Node, Taint
 from jobs.cluster.facts.stack import Listing
 from reports.schema import completed
+from tests.table import table
 
 MACHINE = "node.kubernetes.io/instance-type"
 PROFILES = {name: load_profile(name) for name in profile_names()}
@@ -51,8 +52,8 @@ def test_the_profile_that_fits_gpus_and_fabric_is_proposed() -> None:
     assert proposal.open == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "networks", "parent"),
+@table(
+    "changes, networks, parent",
     [
         ({"offered": {"vpc.amazonaws.com/efa": 32}}, (), "p5-efa"),
         ({"product": "NVIDIA-H200", "offered": {"nvidia.com/sriov-rdma-vf": 8}}, ("rdma-0", "rdma-1"), "h200-roce"),

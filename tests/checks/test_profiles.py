@@ -9,11 +9,13 @@ import yaml
 
 from checks.framework.options import Options
 from checks.framework.trial_spec import build_spec, equalities, mirrored
-from checks.profiles.loader import Profile, load_profile, profile_names, without_gpus
+from checks.profiles.loader import Profile, load_profile, profile_names
 from checks.profiles.yaml_schema import ProfileError, build, parse_size
 from jobs.trial.names import SpecError
 from reports.plain import format_size
 from seatrial.logs.bandwidth.physics import limit_gbps
+from tests.profiles import WITH_GPUS
+from tests.table import table
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def test_the_shipped_profiles_are_readable_and_named_after_their_files():
     assert [load_profile(name).name for name in profile_names()] == list(profile_names())
 
 
-@pytest.mark.parametrize("name", [name for name in profile_names() if not without_gpus(name)])
+@table("name", WITH_GPUS)
 def test_floors_are_below_physics_and_not_blind(name):
     """A floor that no cluster meets, or that half of the rails meet, is useless."""
     profile = load_profile(name)

@@ -14,7 +14,7 @@ import yaml
 from checks.profiles.loader import load_profile
 from cli import job
 from jobs.cluster.client.kube import Kube, path
-from tests.onsim import Sim
+from tests.onsim import SLEEPS, Sim
 from tests.program import seatrial
 from tests.waiting import HANG_S, until
 
@@ -180,8 +180,9 @@ def test_who_is_interrupted_cancels_the_job(config, number):
         "--name",
         name,
         "--",
-        "sleep",
-        "600",
+        "sh",
+        "-c",
+        SLEEPS,
     ]
     started = subprocess.Popen(
         [sys.executable, "-m", "checks", *command], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -174,7 +174,7 @@ def test_a_job_of_the_cluster_is_held_against_its_nodes_and_explain_says_so(conf
 
 
 def test_a_job_with_its_nics_lacks_nothing(config, job, capsys):
-    job(name="whole", command="sleep 600", rdma={"rdma/hca_shared_devices_a": 1})
+    job(name="whole", command="true", rdma={"rdma/hca_shared_devices_a": 1})
     assert main(["lint", "--kubeconfig", config, "job/whole"]) == 0
     assert main(["lint", "--kubeconfig", config, "jobset/whole"]) == 4
     assert main(["lint", "--kubeconfig", config, "job/none"]) == 4

@@ -14,6 +14,7 @@ from cli.__main__ import main
 from tests.installed import installed
 from tests.onsim import Sim
 from tests.program import own_pytest, rehearse_here, seatrial
+from tests.table import table
 from tests.waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,14 +40,14 @@ def is_run(command):
     return first[0] in ("seatrial", "pytest", *SHELL) and not (tuple(first[:2]) == SERVES and "--list" not in first)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@table("page", PAGES, ids=lambda p: p.name)
 def test_every_command_is_either_run_or_left_for_a_stated_reason(page):
     """A documented command that is never run becomes outdated."""
     for command in commands(page):
         assert is_run(command) or split(command)[0] in NOT_RUN or tuple(split(command)[:2]) == SERVES, command
 
 
-@pytest.mark.parametrize("page", LINKED, ids=lambda p: p.name)
+@table("page", LINKED, ids=lambda p: p.name)
 def test_every_link_leads_somewhere(page):
     """Relative links of a page exist; the docs' index links to every page."""
     links = {

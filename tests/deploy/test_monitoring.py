@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import promql_parser
-import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from reports.metrics import exposition
 from reports.schema import completed
+from tests.table import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,9 +71,7 @@ def selectors(node: Any) -> Iterator[Any]:
         yield from selectors(child)
 
 
-@pytest.mark.parametrize(
-    ("where", "expression"), list(expressions()), ids=[f"{where}: {text[:60]}" for where, text in expressions()]
-)
+@table("where, expression", list(expressions()))
 def test_every_expression_asks_for_what_is_emitted(where: str, expression: str) -> None:
     """A dashboard with unknown metrics is empty, and an alert on them never fires."""
     known = emitted()

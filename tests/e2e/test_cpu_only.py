@@ -145,7 +145,7 @@ def test_storage_is_tried_as_with_gpus(run, tmp_path):
 @pytest.mark.parametrize(
     ("world", "options", "fault", "check"),
     [
-        ({"dns": {"mode": "nxdomain"}}, (), "dns.unresolved", "rendezvous.dns"),
+        pytest.param({"dns": {"mode": "nxdomain"}}, (), "dns.unresolved", "rendezvous.dns", marks=pytest.mark.slow),
         pytest.param(closed(29500, 29500), (), "port.blocked", "rendezvous.port", marks=pytest.mark.slow),
         pytest.param(closed(32768, 65535), (), "network.ports-blocked", "network.ports", marks=pytest.mark.slow),
         (queue("research"), ("--queue", "kueue:trial"), "queue.missing", "queue.present"),
@@ -170,7 +170,9 @@ def test_a_fault_is_red_without_gpus_too(run, world, options, fault, check):
     assert "no-go (CPU ONLY" in printed
 
 
-@pytest.mark.parametrize("changed", [CORDONED, TAINTED], ids=["cordoned", "tainted"])
+@pytest.mark.parametrize(
+    "changed", [CORDONED, pytest.param(TAINTED, marks=pytest.mark.slow)], ids=["cordoned", "tainted"]
+)
 def test_a_node_that_is_kept_away_is_nothing_where_two_others_are_left(run, changed):
     code, printed, record = run({"cpu_nodes": 3, **node(**changed)})
     assert (code, record["faults"]) == (0, {}), printed

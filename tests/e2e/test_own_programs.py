@@ -48,6 +48,7 @@ def test_a_program_on_sockets_is_no_go(accept):
     assert finding(record, "nccl.transport")[0]["fault"] == "nccl.socket-fallback"
 
 
+@pytest.mark.slow
 def test_a_program_below_the_floors_is_no_go(accept):
     done, record = accept(TRAIN, "low-bandwidth")
     assert done.returncode == 1, done.stdout
@@ -68,7 +69,7 @@ def test_a_program_with_a_traceback_is_reported_by_its_last_words(accept):
     assert outcomes(record)["nccl.transport"] == "blocked" or finding(record, "nccl.transport")[0]["ok"] is None
 
 
-@pytest.mark.parametrize("command", ["true", "echo all is well"])
+@pytest.mark.parametrize("command", ["true", pytest.param("echo all is well", marks=pytest.mark.slow)])
 def test_a_program_that_shows_nothing_is_never_green(accept, command):
     done, record = accept(command)
     assert done.returncode == 10, done.stdout

@@ -137,7 +137,7 @@ class Server:
         whole = (as_json if form == "json" else text)(self.version, counts, self.host).encode()
         if self.manner == "half":
             whole = whole[: len(whole) // 2]
-        step = max(1, len(whole) // 20) if self.manner == "slow" else len(whole)
+        step = max(1, len(whole) // 5) if self.manner == "slow" else len(whole)
         for at in range(0, len(whole), step):
             connection.sendall(whole[at : at + step])
             time.sleep(0.02 if self.manner == "slow" else 0)

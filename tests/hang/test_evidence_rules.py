@@ -6,6 +6,7 @@ import pytest
 
 from seatrial.logs.hang import counts, dump_times, model, prepare, reports, watchdog
 from seatrial.logs.hang.split_jobs import SECOND_LOOK
+from tests.table import table
 
 SAMPLE = model.Sample(file="a.txt", size=4, counts={("0x1", "AllReduce"): {0: 3, 1: 3}})
 
@@ -32,8 +33,8 @@ def test_an_answer_is_a_copy_only_where_it_was_written_with_the_other_into_anoth
     assert len(counts.looks([stamped, replace(stamped, stamp="12:00:31", **other)])) == 2
 
 
-@pytest.mark.parametrize(
-    ("told", "lost"),
+@table(
+    "told, lost",
     [
         ([{"cut": True, "lost": None}], {0}),
         ([{"cut": True, "lost": False}], set()),

@@ -7,6 +7,7 @@ import pytest
 from seatrial.logs.hang import watchdog
 from seatrial.logs.hang.decide import decide
 from seatrial.logs.hang.model import Evidence
+from tests.table import table
 
 
 def line(rank: int, operation: str, size: int, number: int = 7, group: str = "", own: int | None = None) -> str:
@@ -35,7 +36,7 @@ def test_of_two_sides_none_is_at_fault():
     assert (made.kind, made.proven, made.late) == ("mismatch", True, set())
 
 
-@pytest.mark.parametrize(
+@table(
     "lines",
     [
         (line(0, "ALLREDUCE", 64), line(1, "ALLREDUCE", 64)),

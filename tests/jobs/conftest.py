@@ -42,6 +42,7 @@ class FakeApi:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else the body waits for the acknowledgement of the head, 40 ms
 
             def do_GET(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)

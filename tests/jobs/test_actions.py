@@ -93,8 +93,8 @@ def test_faults_of_gpus_that_are_no_xid_have_an_action() -> None:
     assert asked["gpu.dcgm-failed"] == asked["gpu.missing"] == Action.UNKNOWN
 
 
-@pytest.mark.parametrize(
-    ("fault", "observed", "action"),
+@table(
+    "fault, observed, action",
     [
         ("gpu.recovery-needed", "the driver recommends: Reset", "RESET_GPU"),
         ("gpu.recovery-needed", "the driver recommends: Drain and Reset", "RESET_GPU"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from cli.__main__ import main
 from jobs.cluster.unstructured import whole
 from jobs.trial.admission_policy import policies
 from jobs.trial.manifests import dry_pod
+from tests.profiles import WITH_GPUS, shipped
+from tests.table import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,9 +40,14 @@ KUBERNETES: Any = {
 
 def evaluate(expression: str, thing: dict[str, Any]) -> bool:
     """Evaluate one CEL expression like the API server, with ``object`` set."""
+    return bool(compiled(expression).evaluate({"object": json_to_cel(thing)}))
+
+
+@functools.cache
+def compiled(expression: str) -> Any:
+    """Make a CEL expression ready."""
     environment = celpy.Environment()
-    program = environment.program(environment.compile(expression), functions=KUBERNETES)
-    return bool(program.evaluate({"object": json_to_cel(thing)}))
+    return environment.program(environment.compile(expression), functions=KUBERNETES)
 
 
 def refused(policy: dict[str, Any], thing: dict[str, Any]) -> list[str]:
@@ -60,9 +68,7 @@ def pod_policy(spec: TrialSpec) -> dict[str, Any]:
     return next(p for p in policies(spec) if p["kind"].endswith("Policy") and "pods" in p["metadata"]["name"])
 
 
-@pytest.mark.parametrize(
-    "profile", [p for p in profile_names() if load_profile(p).pod.resources and trial(p).gpu_resource]
-)
+@table("profile", [p for p in WITH_GPUS if shipped(p).pod.resources and shipped(p).gpu.resource])
 def test_the_trials_own_pod_is_admitted(profile: str) -> None:
     """An accepted trial must remain possible with every shipped profile; the policy applies to it."""
     spec = trial(profile)

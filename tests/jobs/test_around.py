@@ -6,6 +6,7 @@ import pytest
 
 from jobs.cluster.facts.events import read_events
 from jobs.diagnosis import around
+from tests.table import table
 
 BEGIN = datetime.datetime(2026, 1, 2, 3, 0, tzinfo=datetime.UTC)
 FAILED = 600
@@ -182,8 +183,8 @@ def test_foreign_times_and_texts_are_bounded():
 NO_PREEMPTION = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 3 Preemption is not helpful."
 
 
-@pytest.mark.parametrize(
-    ("warned", "kind", "role"),
+@table(
+    "warned, kind, role",
     [
         (event("FailedScheduling", 3, kind="Pod", name="train-1", text=NO_PREEMPTION), None, None),
         (event("Preempted", FAILED - 1, kind="Pod", name="train-1", text="by team/other"), "eviction", "likely"),
@@ -235,8 +236,8 @@ def test_a_cause_that_goes_on_began_before_its_effect():
     assert [moment for moment in judged_moments(other_time) if moment.kind == "link"] == []
 
 
-@pytest.mark.parametrize(
-    ("line", "kind"),
+@table(
+    "line, kind",
     [
         ("bnxt_en 0000:3b:00.0 eth0: NIC Link is Down", "link"),
         ("mlx5_core 0000:1b:00.0 ens1f0np0: Link down", "link"),

@@ -260,17 +260,20 @@ def test_an_object_of_the_same_name_that_is_not_ours_stays(kube, api):
     assert delete(kube, "services", "", "ns", "gone", uid="ours") is None
 
 
-def test_what_does_not_go_is_reported_with_the_reason(kube, api):
+def test_what_does_not_go_is_reported_with_the_reason(kube, api, monkeypatch):
     """The reason is a finalizer without a controller, or a dead kubelet."""
+    passed = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: passed[0], sleep=lambda pause: passed.__setitem__(0, passed[0] + pause))
+    monkeypatch.setattr(cleanup, "time", clock)
     cluster = Cluster(api)
     cluster.stuck.add(
         cluster.add("jobs", "seatrial-x", group="batch", finalizers=("batch.kubernetes.io/job-tracking",))
     )
     with pytest.raises(
         Unreachable,
-        match=r"not gone after 0 s \(marked for deletion, held by finalizers batch.kubernetes.io/job-tracking\)",
+        match=r"not gone after 60 s \(marked for deletion, held by finalizers batch.kubernetes.io/job-tracking\)",
     ):
-        delete(kube, "jobs", "batch", "ns", "seatrial-x", uid="u", wait_s=0.3)()
+        delete(kube, "jobs", "batch", "ns", "seatrial-x", uid="u")()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from seatrial.faults.catalogue import catalogue, read_text
+from tests.table import table
 
 ROWS = [
     (
@@ -296,7 +297,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("who", "text", "fault", "failure", "word"), ROWS)
+@table("who, text, fault, failure, word", ROWS)
 def test_a_text_has_the_advice_of_its_kind(who: str, text: str, fault: str, failure: str, word: str) -> None:
     said = read_text(who, text)
     assert said is not None

@@ -7,6 +7,7 @@ import pytest
 from seatrial.faults import codes
 from seatrial.faults.catalogue import catalogue
 from seatrial.faults.codes import UNKNOWN, cuda_error, nccl_results
+from tests.table import table
 
 ROWS = codes._cuda_errors()
 
@@ -18,7 +19,7 @@ def test_every_number_appears_once_and_names_a_fault_of_the_catalogue() -> None:
     assert all(row.fault or row.imports for row in ROWS)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row.words for row in ROWS])
+@table("row", ROWS)
 def test_the_words_of_an_error_lead_to_its_row_and_so_does_its_number(row: codes.CudaError) -> None:
     assert cuda_error(f"x.cc:1 NCCL WARN Cuda failure '{row.words}'") == row
     if row.code:

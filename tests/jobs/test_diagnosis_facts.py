@@ -8,12 +8,13 @@ from jobs.diagnosis.history import failed as has_failed
 from jobs.diagnosis.podfacts import pod_facts
 from jobs.diagnosis.verdict import diagnose
 from tests.jobs.objects import RUNS, condition, ended, event, failed, job, node, pod, waits
+from tests.table import table
 
 ENDED_WELL = {"state": {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": "2026-01-01T00:00:40Z"}}}
 
 
-@pytest.mark.parametrize(
-    ("made", "over", "bad"),
+@table(
+    "made, over, bad",
     [
         (pod(0), False, False),
         (pod(0, main=RUNS), False, False),

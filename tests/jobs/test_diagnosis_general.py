@@ -5,12 +5,13 @@ import pytest
 from jobs.diagnosis.verdict import diagnose
 from seatrial.faults.advice import FAULTS
 from tests.jobs.objects import RUNS, ended, event, failed, job, node, pod, waits
+from tests.table import table
 
 LAB = "the embedded cluster could not set up this pod on this machine: "
 
 
-@pytest.mark.parametrize(
-    ("code", "reason", "message", "fault", "blame"),
+@table(
+    "code, reason, message, fault, blame",
     [
         (1, "Error", "", "job.failed", "ERR_PROGRAM"),
         (126, "Error", "", "job.failed", "ERR_PROGRAM"),
@@ -111,8 +112,8 @@ def test_a_container_that_cannot_start_is_not_waited_for(reason, message, fault,
     assert replicas[0].readiness_issue.reason == reason
 
 
-@pytest.mark.parametrize(
-    ("message", "fault", "subject"),
+@table(
+    "message, fault, subject",
     [
         (
             'pods "t-1-x" is forbidden: exceeded quota: team-a, requested: requests.nvidia.com/gpu=8, used: 8, limited: 8',
@@ -303,8 +304,8 @@ def test_a_limit_too_small_to_start_with_is_the_jobs():
 NET = "nvidia.com/net-rdma=0000:af:00.0"
 
 
-@pytest.mark.parametrize(
-    ("devices", "advice"),
+@table(
+    "devices, advice",
     [
         (NET, "RDMA or SR-IOV device plugin"),
         (f"{NET}, nvidia.com/net-pci=0000:af:02.1", "RDMA or SR-IOV device plugin"),

@@ -9,6 +9,7 @@ from jobs.diagnosis.symptoms import PodSymptom
 from jobs.diagnosis.verdict import diagnose
 from jobs.run.queueing import REFUSED_BY_GANG
 from tests.jobs.objects import RUNS, condition, event, job, node, pod
+from tests.table import table
 
 
 @pytest.mark.parametrize(
@@ -66,8 +67,8 @@ GPUS, TAINTED = (
 SEEN = [node("n0"), node("n1"), node("n2")]
 
 
-@pytest.mark.parametrize(
-    ("reasons", "nodes", "blame"),
+@table(
+    "reasons, nodes, blame",
     [
         (f"3 {GPUS}", SEEN, None),
         (f"3 {GPUS}", [], None),  # a tenant cannot distinguish GPUs in use from missing ones

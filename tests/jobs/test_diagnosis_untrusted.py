@@ -4,12 +4,12 @@ import copy
 import json
 import random
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
-
-import pytest
 
 from jobs.diagnosis.verdict import diagnose
 from tests.jobs.objects import ended, event, failed, job, pod, waits
+from tests.table import table
 
 RECORDINGS = sorted((Path(__file__).parent / "data" / "recordings").glob("*.json"))
 
@@ -38,7 +38,7 @@ def _spoil(value, rng):
         _spoil(rng.choice(value), rng)
 
 
-@pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
+@table("file", RECORDINGS, ids=lambda file: file.stem)
 def test_objects_of_any_shape_are_survived(file):
     """Missing fields, null and other types never raise an exception."""
     rng = random.Random(file.stem)
@@ -52,8 +52,10 @@ def test_objects_of_any_shape_are_survived(file):
             diagnose(jobs[0] if jobs else None, lists.get("pods", []), lists.get("events", []), lists.get("nodes", []))
 
 
-@pytest.mark.parametrize("name", [[], {}, [["a"]], None, 1, float("nan")], ids=repr)
-@pytest.mark.parametrize("phase", ["Failed", "Running", "Succeeded", "Pending", [], {}], ids=repr)
+@table(
+    "name, phase",
+    product([[], {}, [["a"]], None, 1, float("nan")], ["Failed", "Running", "Succeeded", "Pending", [], {}]),
+)
 def test_a_container_whose_name_is_no_text_is_read_like_any_other(name, phase):
     """No API server would send such a name: exit code and reason are kept, and no exception is raised."""
     failed_pod = pod(0, "Failed", sidecars=[{"name": name} | ended(0, "Completed")], main=ended(3) | {"name": name})

@@ -13,6 +13,7 @@ from jobs.run.evidence import STAGES, parse, taken
 from jobs.run.stages import SWEEP_STAGES
 from seatrial.logs import open_sources, read
 from tests.by_hand import misfit
+from tests.table import table
 
 TESTS = Path(__file__).parents[1]
 CHOSEN = {"name": "ring", "op": "all_reduce", "scope": "job", "repeats": 1}
@@ -27,7 +28,7 @@ BLANK = {
 }
 
 
-@pytest.mark.parametrize("stage", BLANK)
+@table("stage", BLANK)
 def test_what_a_stage_prints_before_it_knows_anything_is_taken(stage):
     assert misfit(stage, BLANK[stage]) == ""
 
@@ -50,8 +51,8 @@ def test_what_the_log_reader_made_of_real_logs_is_taken(log):
     assert "nccl.sources[0].tables[0].collective is missing" in misfit("collective.ring", {"nccl": document})
 
 
-@pytest.mark.parametrize(
-    ("stage", "data", "said"),
+@table(
+    "stage, data, said",
     [
         ("sweep.round.3", {"tests": "none"}, "sweep.round.3.tests is the text 'none', not a list"),
         (

@@ -11,6 +11,7 @@ from jobs.cluster.facts import inventory
 from jobs.cluster.facts.inventory import Inventory, pod_requests, read_node, read_pod
 from jobs.cluster.unstructured import name_of, quantity, whole
 from tests import recordings
+from tests.table import table
 
 GPU = "nvidia.com/gpu"
 
@@ -172,8 +173,8 @@ def test_malformed_objects_become_empty_records(item):
     assert read_node(item).name == "" and read_pod(item).requests == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
+@table(
+    "text, value",
     [
         ("8", 8),
         ("1500m", 1.5),

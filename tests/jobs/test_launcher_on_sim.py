@@ -19,7 +19,7 @@ from jobs.run.job_lookup import JobLookup, NotOurs
 from jobs.run.launcher import Launcher
 from jobs.trial import pod
 from jobs.trial.parts import Deadlines
-from tests.onsim import HERE, PROBE, Sim, left_over, spec
+from tests.onsim import HERE, PROBE, SLEEPS, Sim, left_over, spec
 from tests.waiting import HANG_S, until
 
 
@@ -267,7 +267,7 @@ def test_an_injected_sidecar_that_never_ends_does_not_cost_the_verdict(cluster, 
 
     def injected(*arguments):
         template = real(*arguments)
-        proxy = {"name": "mesh-proxy", "image": "nvcr.io/nvidia/pytorch:25.08-py3", "command": ["sleep", "600"]}
+        proxy = {"name": "mesh-proxy", "image": "nvcr.io/nvidia/pytorch:25.08-py3", "command": ["sh", "-c", SLEEPS]}
         template["spec"]["containers"].append(proxy)
         return template
 

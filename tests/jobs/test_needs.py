@@ -1,6 +1,7 @@
 """Rules shared by an admission policy and a manifest's lint: CEL and function agree for any pod."""
 
 import celpy
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +11,13 @@ from jobs.trial.needs import QUEUE, needs_of, queue_need
 from jobs.trial.parts import Queue
 from tests.jobs.test_admission_policy import evaluate
 
-celpy.Environment()  # it raises the recursion limit, which must not change within a property
+
+@pytest.fixture(scope="module", autouse=True)
+def ready():
+    """Have CEL raise the recursion limit, which must not change within a property."""
+    celpy.Environment()
+
+
 SPEC = spec_of(load_profile("h100-ib"), run_id="r", namespace="train", annotations={"k8s.v1.cni.cncf.io/networks": "n"})
 NIC = next(iter(SPEC.resources))
 AMOUNTS = st.dictionaries(

@@ -13,7 +13,8 @@ from jobs.run import guard
 from jobs.run.cleanup import sweep
 from jobs.trial.job_spec import job_spec
 from jobs.trial.manifests import job_of
-from tests.onsim import Sim
+from tests.onsim import SLEEPS, Sim
+from tests.table import table
 from tests.waiting import HANG_S, until
 
 IMAGE = "nvcr.io/nvidia/pytorch:25.08-py3"
@@ -143,8 +144,8 @@ def asked(**changes):
     return job_spec(**(fields | changes))
 
 
-@pytest.mark.parametrize(
-    ("cluster", "spec", "verdict"),
+@table(
+    "cluster, spec, verdict",
     [
         (Inventory(nodes("a", "b"), ()), asked(), "fits"),
         (Inventory(nodes("a"), ()), asked(gpus_per_node=4), "fits"),  # both pods on one node
@@ -175,7 +176,7 @@ def test_a_queue_waits_for_gpus_that_others_hold(healthy):
 def test_a_rank_that_crashes_is_named_with_its_traceback_while_the_other_waits(healthy):
     """The program's error: its output is quoted in the cause, redacted, and in its log."""
     command = (
-        "if [ $NODE_RANK = 0 ]; then sleep 600; fi; echo HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz >&2; "
+        f"if [ $NODE_RANK = 0 ]; then {SLEEPS}; fi; echo HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz >&2; "
         "exec python3 -c 'raise RuntimeError(\"shard 7 is torn\")'"
     )
     handle = jobs.Launcher(healthy).create_job(image=IMAGE, command=command, gpu_count=8, num_nodes=2)
@@ -230,8 +231,9 @@ def test_an_image_that_no_one_has_ends_the_waiting(missing):
     handle.cancel()
 
 
-def test_a_mistyped_queue_is_named(kueue):
+def test_a_mistyped_queue_is_named(kueue, monkeypatch):
     """The job waits, suspended, with Kueue's message; with an existing queue it runs."""
+    monkeypatch.setattr("jobs.run.queueing._SETTLES_S", 0.5)
     launcher = jobs.Launcher(kueue)
     small = {"image": IMAGE, "command": "true", "gpu_count": 8, "num_nodes": 2, "cpu": "1", "memory": "1Gi"}
     typo = launcher.create_job(**small, queue="kueue:trail")
@@ -270,7 +272,7 @@ def launcher_gone(kube, handle):
 
 def test_another_process_finds_the_job_by_its_name_and_clean_up_leaves_it(healthy):
     """Neither running nor completed jobs are leftovers; only clean-up by id, or cancel, deletes them."""
-    made = jobs.Launcher(healthy).create_job(**CPU, command="sleep 600", name="long")
+    made = jobs.Launcher(healthy).create_job(**CPU, command=SLEEPS, name="long")
     found = jobs.Launcher(healthy).job("long")
     until(lambda: found.status() == "Running", "Running")
     with pytest.raises(jobs.JobError, match="exists already"):
@@ -287,7 +289,7 @@ def test_another_process_finds_the_job_by_its_name_and_clean_up_leaves_it(health
 
 def test_an_earlier_handle_does_not_mention_a_later_job_of_the_same_name(healthy):
     """A handle neither reports nor cancels a later job with the same name."""
-    first = jobs.Launcher(healthy).create_job(**CPU, command="sleep 600", name="twice")
+    first = jobs.Launcher(healthy).create_job(**CPU, command=SLEEPS, name="twice")
     jobs.Launcher(healthy).job("twice").cancel()
     second = jobs.Launcher(healthy).create_job(**CPU, command="true", name="twice")
     assert second.wait(HANG_S) == "Complete"

@@ -2,18 +2,20 @@
 
 import ast
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
 import yaml
 
 from jobs.cluster.redact import MASK, LineRedactor, clean, redact, redact_value, safe, secret_name
+from tests.table import table
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "Zx81q" * 8
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "NGC_KEY={}",
@@ -80,7 +82,7 @@ def test_well_known_keys_are_masked_wherever_they_stand(text):
     assert "123456" not in redact("PASSWORD=123456")
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "NCCL_IB_PKEY=0",
@@ -134,11 +136,12 @@ def test_our_own_sentences_stay_whole():
     assert len(sentences) > 5000
 
 
-@pytest.mark.parametrize(
-    "value", ["{}", "Abcdefgh", "hunter2", "swordfish", "a-b-c", "secret", "'create' a", '"create" a', "create"]
-)
-@pytest.mark.parametrize(
-    "name", ["credentials", "CREDENTIALS", "registry_credentials", "secret", "password", "pod/x password", "token"]
+@table(
+    "value, name",
+    product(
+        ["{}", "Abcdefgh", "hunter2", "swordfish", "a-b-c", "secret", "'create' a", '"create" a', "create"],
+        ["credentials", "CREDENTIALS", "registry_credentials", "secret", "password", "pod/x password", "token"],
+    ),
 )
 def test_a_sentence_must_look_like_one(name, value):
     """A word that is not lower case is a value; after a password all words are."""
@@ -159,8 +162,13 @@ def test_a_passphrase_is_no_sentence(text):
     assert "horse" not in redact(text).split(":")[1][:12] and "swordfish" not in redact(text)
 
 
-@pytest.mark.parametrize("kind", ["secret", "pod", "job", "serviceaccount", "clusterqueue"])
-@pytest.mark.parametrize("name", ["ngc-secret", "registry-credentials", "my-token", "api-key"])
+@table(
+    "kind, name",
+    product(
+        ["secret", "pod", "job", "serviceaccount", "clusterqueue"],
+        ["ngc-secret", "registry-credentials", "my-token", "api-key"],
+    ),
+)
 def test_an_object_may_be_called_as_a_secret_is(kind, name):
     """A message about the object remains readable; a value in its place does not."""
     for said in ("does not exist", "of another type", "is forbidden"):
@@ -220,7 +228,7 @@ def test_a_secret_at_the_cut_is_not_half_shown():
     assert "Zx81q" not in safe("x" * 80 + f" NGC_KEY={SECRET}", 100)
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "a_" * 8000,

@@ -12,6 +12,7 @@ from jobs.diagnosis.refusals import read_refusal
 from jobs.run.launcher import Launcher
 from jobs.trial.spec import TrialSpec
 from seatrial.faults.catalogue import catalogue
+from tests.table import table
 
 if TYPE_CHECKING:
     from jobs.cluster.client.kube import Kube
@@ -73,8 +74,8 @@ def test_the_advice_fits_what_the_quota_counts(message: str, subject: str, advic
 GPU, USED = "requests.nvidia.com/gpu=8", "requests.nvidia.com/gpu=16"
 
 
-@pytest.mark.parametrize(
-    ("asked", "used", "limited", "pods", "in_use"),
+@table(
+    "asked, used, limited, pods, in_use",
     [
         (GPU, USED, "requests.nvidia.com/gpu=16", 2, True),
         ("requests.cpu=8,requests.memory=32Gi", "x", "requests.cpu=20,requests.memory=64Gi", 2, True),

@@ -13,6 +13,7 @@ from jobs.cluster.renewal import ANNOTATION, SECONDS, Renewal, Watched, held, re
 from jobs.run.cleanup import Ledger
 from jobs.run.creation import Creation
 from jobs.trial.manifests import Owned
+from tests.table import table
 from tests.waiting import HANG_S, until
 
 URL = "/apis/batch/v1/namespaces/ns/jobs/seatrial-r1"
@@ -105,7 +106,7 @@ def test_what_is_gone_meanwhile_is_not_dead(monkeypatch):
     assert watched(monkeypatch, read)[0] is False
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "",

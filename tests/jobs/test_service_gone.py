@@ -9,6 +9,7 @@ from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
 from tests.by_hand import Stages
+from tests.table import table
 
 PODS = tuple(PodFacts(index=i, name=f"p-{i}", began=f"2026-11-22T10:00:0{i}Z") for i in range(2))
 
@@ -57,8 +58,8 @@ RESOLVED = {"dns": {"peers": [{"name": "p-1.x", "addresses": ["10.0.0.1"]}]}, "c
 LOST = {"dns": {"peers": [{"name": "p-1.x", "addresses": ["10.0.0.1"]}, {"name": "p-0.x", "addresses": []}]}}
 
 
-@pytest.mark.parametrize(
-    ("stages", "fault", "cause"),
+@table(
+    "stages, fault, cause",
     [
         (LOST, None, "job.disrupted"),
         (LOST, "job.failed", "job.disrupted"),
@@ -69,10 +70,6 @@ LOST = {"dns": {"peers": [{"name": "p-1.x", "addresses": ["10.0.0.1"]}, {"name":
         (RESOLVED, "job.failed", "job.failed"),
         ({"storage": {"exit": 1}}, "job.failed", "job.failed"),
         ({}, "job.failed", "job.failed"),
-    ],
-    ids=[
-        *("a name", "a name, failed", "a collective", "no end", "a lost node", "all well", "another failure"),
-        *("another stage", "silence"),
     ],
 )
 def test_a_deleted_service_explains_only_ranks_that_did_not_find_each_other(stages, fault, cause):

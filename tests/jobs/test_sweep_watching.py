@@ -88,6 +88,7 @@ class World:
 @pytest.fixture
 def sweep(kube, api, monkeypatch):
     """Watch a sweep to its end; return the observed job states, and the coordinator's reports."""
+    monkeypatch.setattr("jobs.run.watcher._TICK_S", 0.05)
     monkeypatch.setattr("jobs.run.sweep_watcher.END_S", 0.3)
     monkeypatch.setattr("jobs.run.sweep_watcher.LAG_S", 1.0)
     monkeypatch.setattr("jobs.run.sweep_watcher.NODE_LOST_S", 1.0)

@@ -17,6 +17,7 @@ from jobs.trial.names import SpecError
 from jobs.trial.parts import BenchSizes, Collective, Credential, Deadlines
 from jobs.trial.payload import digest, files
 from jobs.trial.spec import TrialSpec
+from tests.table import table
 
 FILES = {"__main__.py": "print(1)\n", "nccl/lines.py": "# x: y\n", "stages/a.py": "'{{ no template }}'\n"}
 
@@ -267,8 +268,8 @@ def test_host_names_stay_within_dns():
     assert len(longest.job_name) <= 63
 
 
-@pytest.mark.parametrize(
-    ("wrong", "match"),
+@table(
+    "wrong, match",
     [
         ({"run_id": "Abc"}, "run id 'Abc' is not usable in a DNS name"),
         ({"run_id": "a" * 41}, "at most 40 characters"),
@@ -365,8 +366,8 @@ def test_a_fabrics_libraries_and_limits_can_be_given():
     assert trial["resources"]["requests"]["memory"] == "32Gi"
 
 
-@pytest.mark.parametrize(
-    ("more", "match"),
+@table(
+    "more, match",
     [
         ({"volumes": ({"name": "probe", "emptyDir": {}},)}, "'probe' is taken"),
         ({"volumes": (GIB, GIB)}, "'gib' is taken"),

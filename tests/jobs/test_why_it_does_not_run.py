@@ -11,6 +11,7 @@ from cli import explain, job
 from jobs.cluster.client.errors import NotFound
 from jobs.cluster.client.kube import path
 from tests.jobs.test_own_jobs import CPU, IMAGE, served
+from tests.onsim import SLEEPS
 from tests.waiting import until
 
 healthy = served("healthy")
@@ -245,7 +246,7 @@ def test_a_drained_node_is_reported_and_no_one_is_at_fault(healthy, ask):
 
 def test_a_canceled_job_is_canceled_and_by_whom_as_long_as_that_is_known(healthy, ask):
     """After the deletion the text refers to the audit log; a cancellation is never attributed to others."""
-    jobs.Launcher(healthy).create_job(**CPU, command="sleep 600", name="over")
+    jobs.Launcher(healthy).create_job(**CPU, command=SLEEPS, name="over")
     jobs.Launcher(healthy).job("over").cancel()
     seen = jobs.run.job_lookup.JobLookup(healthy).look("over")
     assert seen.state == "Canceled" and seen.analysis.fault == "job.canceled"

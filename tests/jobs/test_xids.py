@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from jobs.diagnosis.around import only_of_programs
 from seatrial.faults.catalogue import catalogue
 from seatrial.faults.xid import xids
@@ -30,7 +28,7 @@ def test_the_reader_of_the_pods_knows_the_xids_of_the_table_and_no_others(number
     assert fault == (xids()[number].log if number in xids() else "")
 
 
-@pytest.mark.parametrize("number", sorted(xids()))
+@table("number", sorted(xids()))
 def test_a_quoted_line_says_what_the_number_means(number: int) -> None:
     assert xids()[number].meaning in meant(LINE.format(number))
     assert not meant(LINE.format(200 + number))

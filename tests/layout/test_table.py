@@ -1,5 +1,7 @@
 """A table of cases is one test that tries each row and names all failing ones."""
 
+import inspect
+
 import pytest
 
 from tests.table import table
@@ -20,6 +22,18 @@ def test_each_row_is_tried_and_each_failure_named():
     assert "2 of 4 rows failed" in str(raised.value)
     assert all(word in str(raised.value) for word in ("three:\n", "five:\n", "ValueError: 'five' is not in list"))
     assert (case.__name__, case.__doc__) == ("case", "Pass.")
+
+
+def test_its_fixtures_are_the_parameters_that_no_row_has():
+    seen = []
+
+    @table("number", [1, 2])
+    def case(number, judge):
+        seen.append((number, judge))
+
+    assert [*inspect.signature(case).parameters] == ["judge"]
+    case(judge="j")
+    assert seen == [(1, "j"), (2, "j")]
 
 
 def test_a_table_without_rows_is_refused():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.table import table
 from tests.waiting import in_no_time
 
 SLEEPS = {
@@ -92,8 +93,8 @@ def test_what_ends_a_hang_is_longer_than_anything_takes(trees):
     assert {path: lines for path, tree in trees.items() if (lines := list(_limits(tree)))} == {}
 
 
-@pytest.mark.parametrize(
-    ("code", "sleeps", "limits"),
+@table(
+    "code, sleeps, limits",
     [
         ("time.sleep(1)", [1], []),
         ("asyncio.sleep(0.1)", [1], []),

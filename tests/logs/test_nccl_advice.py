@@ -7,6 +7,7 @@ import pytest
 from reports import explain_forms
 from seatrial.logs import failure_class_of
 from tests.logs.test_nccl_causes import judged
+from tests.table import table
 
 I, P = "infrastructure", "program"  # noqa: E741 -- columns
 ROWS = [
@@ -132,7 +133,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "failure", "word"), ROWS)
+@table("line, failure, word", ROWS)
 def test_a_line_has_its_own_remedy_and_failure_class(line, failure, word):
     job = judged(line + "\n")
     assert failure_class_of(job) == failure

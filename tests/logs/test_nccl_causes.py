@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
 
@@ -12,6 +13,7 @@ from seatrial.logs.bandwidth.judgement import SIGNS
 from seatrial.logs.diagnosis.conclusion import call_slow
 from seatrial.logs.diagnosis.ranking import CIRCUMSTANCES
 from tests.logs.logmaker import Maker, sequential, table_of
+from tests.table import table
 
 A = "gpu-node-0:1000:1000 [0] "
 INFO, WARN = "NCCL INFO ", "misc/x.cc:10 NCCL WARN "
@@ -34,8 +36,8 @@ def failing(text: str, code: int = 6) -> str:
     return STARTED + f"\n{A}{WARN}{text}\n{A}{INFO}init.cc:903 -> {code}\n"
 
 
-@pytest.mark.parametrize(
-    ("ends", "why"),
+@table(
+    "ends, why",
     [
         ("localGid ::ffff:10.99.92.59 remoteGids::ffff:10.99.91.63 hca mlx5_1", "nccl.gid-subnets"),
         ("localGid ::ffff:10.99.91.59 remoteGids::ffff:10.99.91.63 hca mlx5_1", None),
@@ -153,8 +155,8 @@ GONE = "NET/OFI Request 0x7f completed with error. RC: 107. Error: 4126 (Unrespo
 BIND = "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error {}"
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
+@table(
+    "line, expected",
     [
         (BIND.format("2 'out of memory'"), ("nccl.nvls-failed", "nccl.nvls-slots")),
         (BIND.format("401 'the operation cannot be performed in the present state'"), ("nccl.nvls-failed", None)),
@@ -312,9 +314,12 @@ def test_nothing_of_nccl_is_said_only_where_so():
     assert "Nothing in this log" not in bare["sentence"]
 
 
-@pytest.mark.parametrize("head", ["", INFO, A + INFO], ids=["bare", "marked", "headed"])
-@pytest.mark.parametrize(
-    "more", ["", "NET/IB : No device found.\n", "Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"]
+@table(
+    "head, more",
+    product(
+        ["", INFO, A + INFO],
+        ["", "NET/IB : No device found.\n", "Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"],
+    ),
 )
 def test_an_interface_alone_is_read_as_its_whole_line(head, more):
     """Documentation of NCCL writes `NET/Socket : Using eth0`."""
@@ -338,8 +343,8 @@ MASKED = "[1.2] NVRM: Xid (PCI:0000:9b:00): {}, pid=1234, name=python, GPU 0\n"
 LISTENS = "torch.distributed.DistNetworkError: The server socket has failed to {} network address. port: 29500, code: -98, name: EADDRINUSE, message: address already in use\n"
 
 
-@pytest.mark.parametrize(
-    ("log", "first"),
+@table(
+    "log, first",
     [
         (RETRIED + MASKED.format(79), "nccl.gpu-xid"),
         (RETRIED + MASKED.format(31), "nccl.ib-retry"),  # a program fault

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
 
 from seatrial.logs.reader import scan
 from tests.examples import rest_is_slow
 from tests.logs.logmaker import Maker, interleaved, table_of
+from tests.table import table
 
 MAKER = Maker(gpus=2, channels=2, rails=2)
 HEALTHY = interleaved(MAKER.processes(), 1).decode() + "\n".join(table_of(MAKER)) + "\n"
@@ -130,15 +132,17 @@ def test_what_follows_a_long_progress_bar_counts(judge, monkeypatch, error, bloc
     assert judge(HEALTHY + BAR + error)["verdict"] != "go"
 
 
-@pytest.mark.parametrize("end", ["", "8", "8.9", "8.9+cuda13.0"])
-@pytest.mark.parametrize(
-    "error",
-    [
-        "RuntimeError: NCCL error in: /p/P.cpp:1970, unhandled system error (run with NCCL_DEBUG=INFO), NCCL version 2.2",
-        "torch.distributed.DistBackendError: NCCL error in: /p/U.cpp:77, unhandled cuda error, NCCL version 2.2",
-        "Segmentation fault, NCCL version 2.2",
-        "    1024    256    float    sum   -1   gpu-node-0: Test NCCL failure common.cu:1 'unhandled cuda error' 2.2",
-    ],
+@table(
+    "end, error",
+    product(
+        ["", "8", "8.9", "8.9+cuda13.0"],
+        [
+            "RuntimeError: NCCL error in: /p/P.cpp:1970, unhandled system error (run with NCCL_DEBUG=INFO), NCCL version 2.2",
+            "torch.distributed.DistBackendError: NCCL error in: /p/U.cpp:77, unhandled cuda error, NCCL version 2.2",
+            "Segmentation fault, NCCL version 2.2",
+            "    1024    256    float    sum   -1   gpu-node-0: Test NCCL failure common.cu:1 'unhandled cuda error' 2.2",
+        ],
+    ),
 )
 def test_an_error_that_ends_with_half_of_a_version_counts(judge, error, end):
     """Torch's errors end that way, and pasted logs usually lack the last line end."""

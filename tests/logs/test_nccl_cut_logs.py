@@ -4,6 +4,7 @@ import pytest
 
 from tests.logs.logmaker import Maker, before_the_end, sequential, table_of
 from tests.logs.test_nccl_cut_lines import HEALTHY
+from tests.table import table
 
 
 def whole(maker):
@@ -81,7 +82,7 @@ def test_a_head_that_was_cut_names_a_host_only_where_it_is_named_like_one(judge,
     assert len(judge(TOLD + line + behind)["hosts"]) == hosts
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "...",
@@ -140,7 +141,7 @@ def test_a_log_that_says_that_lines_were_left_out_is_never_go(judge, said):
         assert said[:40].strip() in job["sentence"]
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "Loading checkpoint shards...",

@@ -6,6 +6,7 @@ import pytest
 
 from tests.logs.logmaker import Maker, sequential
 from tests.logs.test_nccl_causes import HEALTHY, INFO, RETRY, STARTED, A, failing, fault_reasons, judged
+from tests.table import table
 
 TRACE = f"{A}{INFO}init.cc:903 -> 1\n"
 WATCHDOG = (
@@ -18,8 +19,8 @@ def cuda(said: str, place: str = "enqueue.cc:51") -> str:
     return STARTED + f"\n{A}{place} NCCL WARN Cuda failure {said}\n{TRACE}"
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
+@table(
+    "line, expected",
     [
         # graph/xml.cc, xml.h, topo.cc
         ("XML Import Channel : dev 3 not found.", ("nccl.graph-file", None)),
@@ -88,8 +89,8 @@ def test_warnings_of_nccl_that_name_the_machine(line, expected):
 FAILED = "nccl.cuda-failure"
 
 
-@pytest.mark.parametrize(
-    ("said", "place", "expected"),
+@table(
+    "said, place, expected",
     [
         ("500 'named symbol not found'", "enqueue.cc:51", ("nccl.cuda-arch", None)),
         ("'the provided PTX was compiled with an unsupported toolchain.'", "enqueue.cc:51", ("nccl.cuda-driver", None)),
@@ -125,8 +126,8 @@ def test_the_text_behind_last_error_shows_what_the_wrapper_does_not():
     assert fault_reasons(said % "Cuda failure 1 'invalid argument'") == [("nccl.cuda-failure", None)]
 
 
-@pytest.mark.parametrize(
-    ("line", "fault"),
+@table(
+    "line, fault",
     [
         ("ImportError: /usr/lib/libtorch_cuda.so: undefined symbol: ncclGroupSimulateEnd", "nccl.library"),
         (

@@ -14,10 +14,11 @@ from seatrial.logs.hang.pickles import PickleRefusedError
 from seatrial.logs.reader.errors import NcclLogError
 from tests.logs.symptom_rows import HEALTHY
 from tests.logs.test_nccl_json_reports import report
+from tests.table import table
 
 
-@pytest.mark.parametrize(
-    ("value", "printed"),
+@table(
+    "value, printed",
     [
         (None, "N/A"),
         ("", "N/A"),
@@ -112,7 +113,7 @@ def test_a_watchdog_is_that_of_the_process_and_not_of_its_place_in_a_group(line,
     assert [(each.ranks, each.seconds) for each in evidence.reports] == [(ranks, 480)]
 
 
-@pytest.mark.parametrize("content", [[], {}, {"a": 1}, {"entries": None}, {"entries": "x"}, [1], [{}], "x", 3, None])
+@table("content", [[], {}, {"a": 1}, {"entries": None}, {"entries": "x"}, [1], [{}], "x", 3, None])
 def test_what_is_no_dump_is_refused_as_that(content):
     """JSON of another kind with a dump's file name yields nothing."""
     with pytest.raises(PickleRefusedError, match="something else than a Flight Recorder dump"):

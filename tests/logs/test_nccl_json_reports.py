@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import pytest
 
 from seatrial.logs import json_reports
 from seatrial.logs.json_reports import spelled_out
 from tests.logs.logmaker import Maker, interleaved
+from tests.table import table
 
 ONE = Maker(hosts=("gpu-node-0",), gpus=8)
 LOG = interleaved(ONE.processes(), 5).decode()
@@ -209,8 +211,7 @@ def test_another_csv_file_is_no_table(judge):
     assert judge(LOG + text)["ranks"] == 8
 
 
-@pytest.mark.parametrize("value", [[5], [], {"count": 5}, True, "five", "0,5"])
-@pytest.mark.parametrize("key", ["nwrong", "bus_bw", "size"])
+@table("value, key", product([[5], [], {"count": 5}, True, "five", "0,5"], ["nwrong", "bus_bw", "size"]))
 def test_a_figure_that_is_no_number_is_never_go(judge, key, value):
     """A list in place of the count of wrong values was read as N/A, as in a run without checks."""
     made = report()
@@ -248,8 +249,7 @@ def test_a_key_that_is_given_twice_is_never_go(judge, old, new):
     assert judge(LOG + same)["verdict"] == "go"
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("size", [1, 13, 100, 5000])
+@table("form, size", product(FORMS, [1, 13, 100, 5000]))
 def test_chunks_end_anywhere(form, size):
     data = (LOG + FORMS[form](report()) + "\nlast\n").encode()
     pieces = (data[at : at + size] for at in range(0, len(data), size))

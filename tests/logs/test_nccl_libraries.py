@@ -7,6 +7,7 @@ import pytest
 from tests.logs.logmaker import Maker, sequential
 from tests.logs.test_nccl_causes import HEALTHY, judged
 from tests.logs.test_nccl_other_software import died, first
+from tests.table import table
 
 SIGNAL = "[gpu-node-0:1000] *** Process received signal ***\n[gpu-node-0:1000] Signal: Aborted (6)\n"
 UCX = "[1790000000.000001] [gpu-node-0:1000 :0] "
@@ -198,7 +199,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("said", "fault", "cause_text"), SAID)
+@table("said, fault, cause_text", SAID)
 def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
     """The faults are nccl.cuda-library, nccl.psm, nccl.cuda-interposer, and those of other libraries."""
     job = judged(died("ValueError: x") + said + "\n")
@@ -207,7 +208,7 @@ def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
     assert judged(HEALTHY + said + "\n")["verdict"] != "go"
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "cublasCreate returned CUBLAS_STATUS_SUCCESS",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from seatrial.logs.reader import scan
@@ -9,6 +11,7 @@ from seatrial.logs.reader.events.long_lines import MAX_LINE, far
 from seatrial.logs.reader.events.signals import MOST
 from tests.logs.logmaker import before_the_end
 from tests.logs.test_nccl_cut_lines import HEALTHY, kind
+from tests.table import table
 
 ERROR = "RuntimeError: CUDA error: out of memory"
 WARNING = "gpu-node-0:1000:1000 [0] misc/socket.cc:9 NCCL WARN Call to connect failed: Connection refused"
@@ -78,8 +81,10 @@ def test_what_is_quoted_of_a_long_line_begins_with_the_failure():
 KINDS = {kind(line): line for line in HEALTHY.splitlines() if line.strip("# ")}
 
 
-@pytest.mark.parametrize("error", [ERROR, "[rank1]: ValueError: no such step", "Segmentation fault (core dumped)"])
-@pytest.mark.parametrize("line", KINDS.values(), ids=range(len(KINDS)))
+@table(
+    "error, line",
+    product([ERROR, "[rank1]: ValueError: no such step", "Segmentation fault (core dumped)"], KINDS.values()),
+)
 def test_a_failure_that_shares_a_line_with_another_counts(judge, line, error):
     """Processes with one pipe lose line ends: before NCCL's line, after it, in a table."""
     for glued in (f"{line} {error}", f"{error} {line}", f"{error}{line}"):

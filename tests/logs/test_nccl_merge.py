@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from jobs.pod.stages.lines import Writer
 from seatrial.logs import POD_BUDGET, NcclLogError, Partial, conclude, merge, read
 from tests.logs.logmaker import Maker, interleaved, sequential, table_of
+from tests.table import table
 
 CASES = {
     "healthy": Maker(),
@@ -36,8 +38,7 @@ def said(job: dict) -> dict:
     return json.loads(json.dumps(compared))
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("by", ["process", "host"])
+@table("case, by", product(CASES, ["process", "host"]))
 def test_merged_parts_conclude_what_the_whole_concludes(case, by):
     """Each pod reads its own files; the merge equals the analysis of all of them."""
     maker = CASES[case]
@@ -52,8 +53,7 @@ def test_merged_parts_conclude_what_the_whole_concludes(case, by):
     assert said(merged) == said(whole)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("seed", range(4))
+@table("case, seed", product(CASES, range(4)))
 def test_how_ranks_interleave_does_not_matter(case, seed):
     """The arrival order of different processes' lines has no effect."""
     processes = CASES[case].processes()

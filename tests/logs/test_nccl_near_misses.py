@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 
-import pytest
-
 from seatrial.logs import conclude, read
 from tests.logs.logmaker import Maker, sequential
 from tests.logs.symptom_rows import ALONE, HEALTHY, INFO, ROWS, WARN, A
+from tests.table import table
 
 EFA = sequential(Maker(net="AWS Libfabric").processes()).decode()
 
@@ -67,7 +66,7 @@ NEAR_MISSES = {
 }
 
 
-@pytest.mark.parametrize("row", NEAR_MISSES)
+@table("row", NEAR_MISSES)
 def test_what_only_looks_like_a_symptom_stays_quiet(row):
     """The line has the same words without a fault."""
     (job,) = conclude(read([("log", io.BytesIO(NEAR_MISSES[row].encode()))]))

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.logs.logmaker import Maker, sequential, table_of
+from tests.table import table
 
 MAKER = Maker(gpus=4, rails=4, channels=4, version="2.32.3")
 LINES = sequential(MAKER.processes()).decode().splitlines()
@@ -17,7 +18,7 @@ def with_line(line: str) -> str:
     return "\n".join([*LINES[:half], line, *LINES[half:]]) + "\n" + TABLE
 
 
-@pytest.mark.parametrize(
+@table(
     "line",
     [
         DIAG + "[INFO] p2p: only 55/56 GPU-to-GPU peer accesses passed verification",
@@ -58,7 +59,7 @@ def test_a_port_that_failed_and_was_replaced_is_reported(judge, line):
     assert (job["verdict"], [fault["fault"] for fault in job["faults"]]) == ("no-go", ["nccl.ib-recovered"])
 
 
-@pytest.mark.parametrize(
+@table(
     "line",
     [
         DIAG + "=== NCCL Diagnostics ===",

@@ -9,6 +9,7 @@ import pytest
 from seatrial.logs.job_document import Expected
 from tests.logs.logmaker import Maker, sequential, table_of
 from tests.logs.symptom_rows import failing
+from tests.table import table
 
 EIGHT = Maker(gpus=4, rails=4, channels=4)
 HEALTHY = sequential(EIGHT.processes()).decode()
@@ -45,7 +46,7 @@ def test_a_gpu_without_gpudirect_is_a_remark_and_no_fault(judge, line):
     assert "without GPUDirect RDMA (its GPUs do not support it)" in job["sentence"]
 
 
-@pytest.mark.parametrize(
+@table(
     "line",
     [
         "",
@@ -80,8 +81,8 @@ def test_a_profile_that_expects_gpudirect_of_such_gpus_gets_a_note_that_they_hav
 
 
 # -- link types
-@pytest.mark.parametrize(
-    ("line", "carried"),
+@table(
+    "line, carried",
     [
         ("NET/IB: [1] rocep1s0f1:uverbs1:1/RoCE provider=Mlx5 speed=200000", "roce"),
         ("NET/IB: [0] mlx5_0:uverbs0:1/RoCE provider=Mlx5", "roce"),
@@ -153,8 +154,8 @@ def test_where_no_channel_shows_a_device_of_another_type_is_a_remark_and_a_cause
 
 
 # -- wording
-@pytest.mark.parametrize(
-    ("said", "fault", "cause"),
+@table(
+    "said, fault, cause",
     [
         (
             "Connect to 192.168.102.1<38007> failed : Software caused connection abort",

@@ -6,6 +6,7 @@ import pytest
 
 from tests.logs.logmaker import Maker, sequential
 from tests.logs.test_nccl_causes import HEALTHY, INFO, RETRY, judged
+from tests.table import table
 
 PEER = "gpu-node-1:2000:2000 [1] "
 REFUSED = f"\n{PEER}misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.0.0.2<41234> failed : Connection refused\n{PEER}{INFO}misc/socket.cc:58 -> 2\n"
@@ -106,7 +107,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("said", "fault"), SAID)
+@table("said, fault", SAID)
 def test_what_ended_a_rank_is_named(said, fault):
     """The faults are nccl.cuda-mps, nccl.storage, nccl.node-lost, nccl.pcie-error, nccl.wrong-store and others."""
     line = died(said) if "Error: " in said and not said.startswith(("[", "pynvml")) else said + "\n"
@@ -129,7 +130,7 @@ def test_what_was_said_before_a_run_that_came_to_its_end_condemns_no_one(said, f
     assert before["verdict"] != "no-go" or any(word in said for word in ended), fault
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "[W1122 10:00:00.0 socket.cpp:663] [c10d] The client socket has failed to connect to [head]:29500 (errno: 111 - Connection refused).",

@@ -9,6 +9,7 @@ import pytest
 
 from seatrial.logs.reader.lines import pasted
 from tests.logs.logmaker import TABLE, Maker, sequential, table_of
+from tests.table import table
 
 MAKER = Maker(pxn=True)
 LOG = sequential(MAKER.processes()).decode() + "".join(line + "\n" for line in table_of(MAKER))
@@ -39,7 +40,7 @@ def said(job: dict) -> list:
     return [*[job[key] for key in KEYS], rows, [fault["fault"] for fault in job["faults"]]]
 
 
-@pytest.mark.parametrize(
+@table(
     "rewrite",
     [
         html.escape,
@@ -54,20 +55,6 @@ def said(job: dict) -> list:
         lambda text: "".join(f"10.0.0.7: {line}\n" for line in text.splitlines()),
         lambda text: "".join(f"[1,mpirank:0,algo-1]<stdout>:{line}\n" for line in text.splitlines()),
         lambda text: "".join(f"+{line}\n" for line in text.splitlines()),
-    ],
-    ids=[
-        "html",
-        "html-brackets",
-        "markdown",
-        "no-break-spaces",
-        "typeset",
-        "80-columns",
-        "100-columns",
-        "mail",
-        "compose",
-        "pdsh",
-        "sagemaker",
-        "diff",
     ],
 )
 def test_what_rewrote_a_log_does_not_change_what_it_says(judge, rewrite):
@@ -277,8 +264,8 @@ a:1:1 [0] NCCL INFO Channel 03/0 : 3[3] -> 0[0] [receive] via NET/IB/0/GDRDMA
 """
 
 
-@pytest.mark.parametrize(
-    ("line", "key", "value"),
+@table(
+    "line, key, value",
     [
         ("a:1:1 [0] NCCL INFO comm 0x60a rank 0 nranks 2 cudaDev 0 busId 30000 - Destroy COMPLETE\n", "ranks", 2),
         (

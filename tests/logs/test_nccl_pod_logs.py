@@ -12,6 +12,7 @@ from cli.pod_logs import cluster_name, hint
 from jobs.cluster.client.errors import Forbidden, Invalid, NotFound
 from jobs.cluster.client.kube import Kube
 from tests.logs.logmaker import Maker, sequential, table_of
+from tests.table import table
 
 LABELS = ("batch.kubernetes.io/job-name", "training.kubeflow.org/job-name", "jobset.sigs.k8s.io/jobset-name")
 
@@ -178,8 +179,8 @@ def test_a_file_of_that_name_comes_first(cluster, capsys, tmp_path, monkeypatch)
     assert cluster.selectors == []
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@table(
+    "text, expected",
     [
         ("job/x", ("job", "x")),
         ("pods/x", ("pod", "x")),

@@ -7,6 +7,7 @@ import pytest
 from tests.logs.logmaker import Maker, sequential
 from tests.logs.test_nccl_causes import HEALTHY, judged
 from tests.logs.test_nccl_other_software import REFUSED, TORCHRUN, died, first
+from tests.table import table
 
 SAID = [
     # file readers' messages about truncated and invalid files
@@ -230,7 +231,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("said", "fault", "words"), SAID)
+@table("said, fault, words", SAID)
 def test_what_ended_a_program_or_kept_its_pod_from_starting_is_named(said, fault, words):
     """A cause is named even in an otherwise empty log; messages of NCCL's peers about it come second."""
     line = died(said) if "Error: " in said and not said.startswith(("Error", "Warning")) else said + "\n"
@@ -244,7 +245,7 @@ def test_said_before_a_run_that_came_to_its_end_it_condemns_no_one(said):
     assert judged(said + "\n" + HEALTHY)["verdict"] != "no-go"
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "RuntimeError: the file is whole",

@@ -7,6 +7,7 @@ import pytest
 from seatrial.faults.catalogue import fault_catalogue
 from tests.logs.symptom_rows import HEALTHY, NO_GDR, failing
 from tests.logs.test_nccl_causes import judged
+from tests.table import table
 
 GPU_CDI = "Error: CDI device injection failed: unresolvable CDI devices "
 POSIX = "[1712.1] [c7:2019617:0]       mm_posix.c:195  UCX  ERROR "
@@ -19,8 +20,8 @@ EMPTY = "/sbin/ldconfig.real: File /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580
 NO_GPU = "RuntimeError: No CUDA GPUs are available\n"
 
 
-@pytest.mark.parametrize(
-    ("log", "fault", "helps"),
+@table(
+    "log, fault, helps",
     [
         # a container's devices: of a NIC, and, as near misses, of a GPU
         (GPU_CDI + "nvidia.com/net-rdma=0000:af:00.0", "nccl.cdi-device", "restart the pod of the device plugin"),

@@ -1,11 +1,13 @@
 """Several runs in one log: a restarted job's last attempt is judged; different jobs do not excuse each other."""
 
 import re
+from itertools import product
 
 import pytest
 
 from seatrial.logs import conclude, open_sources, read
 from tests.logs.logmaker import Maker, sequential, table_of
+from tests.table import table
 
 MAKER = Maker(gpus=4, rails=4, channels=4)
 LAST = sequential(MAKER.processes()).decode()
@@ -34,8 +36,7 @@ ENDS = {
 GLOO = "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete\n"
 
 
-@pytest.mark.parametrize("last", [LAST, LAST + TABLE, without_an_end(LAST), attempt(7000) + LAST])
-@pytest.mark.parametrize("said", ENDS)
+@table("last, said", product([LAST, LAST + TABLE, without_an_end(LAST), attempt(7000) + LAST], ENDS))
 def test_the_last_attempt_is_judged_and_the_end_of_the_first_is_said(judge, said, last):
     """The fault of the first attempt is nccl.restarted."""
     job = judge(FIRST + ENDS[said] + last)

@@ -23,6 +23,7 @@ from seatrial.logs.reader.scan import Reader
 from seatrial.logs.reader.state import process as state
 from seatrial.logs.reader.tables import opened
 from tests.logs.logmaker import Maker, interleaved, table_of
+from tests.table import table
 
 LOG = (
     interleaved(Maker(gpus=1, channels=1).processes(), 1)
@@ -47,14 +48,14 @@ def everything(log: bytes) -> str:
     return explain_forms.to_text(jobs, color=False) + to_markdown(jobs) + explain_forms.to_json(jobs)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@table("seed", range(40))
 def test_random_bytes_are_no_exception(seed):
     """The analyzer returns a document for any bytes."""
     rng = random.Random(seed)
     everything(bytes(rng.randrange(256) for _ in range(4000)))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@table("seed", range(60))
 def test_damaged_logs_are_no_exception(seed):
     """Bytes of a real log are changed, dropped, doubled and swapped at random."""
     rng = random.Random(seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +16,7 @@ from seatrial.logs import conclude, open_sources, read
 
 # Made up, in the form of real ones.
 from tests.secretforms import LINES, VALUES, WRITTEN, shown
+from tests.table import table
 
 
 def everything(text: str, name: str = "log") -> str:
@@ -25,8 +27,7 @@ def everything(text: str, name: str = "log") -> str:
     return "".join(texts)
 
 
-@pytest.mark.parametrize("written", WRITTEN)
-@pytest.mark.parametrize("value", VALUES)
+@table("written, value", product(WRITTEN, VALUES))
 def test_no_way_to_write_a_secret_lets_it_out(written, value):
     """Every kind of secret is redacted in the notation of shells, JSON, YAML, XML, URLs, Python and container specs, on
     displayed lines."""

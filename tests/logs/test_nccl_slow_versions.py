@@ -7,6 +7,7 @@ import pytest
 from seatrial.logs.diagnosis.conclusion import call_slow
 from tests.logs.logmaker import Maker, sequential, table_of, with_busbw
 from tests.logs.test_nccl_causes import judged
+from tests.table import table
 
 HOSTS = tuple(f"gpu-node-{index}" for index in range(4))
 
@@ -50,7 +51,7 @@ def test_a_version_that_is_known_to_be_slow_is_reported_and_decides_nothing(log,
     assert job["causes"][0]["confirm"] == remark["confirm"]
 
 
-@pytest.mark.parametrize(
+@table(
     "log",
     [
         measured("2.30.3", *B300[1:]),

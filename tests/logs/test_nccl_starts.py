@@ -9,6 +9,7 @@ from seatrial.faults.catalogue import formed
 from seatrial.faults.variants import last_words
 from tests.logs.test_nccl_causes import HEALTHY, judged
 from tests.logs.test_nccl_other_software import TORCHRUN, died, first
+from tests.table import table
 
 SAID = [
     # Slurm, by its table of errors (slurm_errno.c, auth/munge)
@@ -165,7 +166,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("said", "fault", "words"), SAID)
+@table("said, fault, words", SAID)
 def test_what_kept_a_job_from_starting_or_ended_it_is_named(said, fault, words):
     line = died(said) if said.partition(":")[0].endswith(("Error", "Exception")) else said + "\n"
     for log in (line, line + TORCHRUN):
@@ -178,7 +179,7 @@ def test_said_before_a_run_that_came_to_its_end_it_condemns_no_one(said):
     assert judged(said + "\n" + HEALTHY)["verdict"] != "no-go"
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "munge: munged is running",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 
-import pytest
-
 from seatrial.faults.catalogue import fault_catalogue
 from seatrial.logs import DIAGNOSES, conclude, read
 from seatrial.logs.reader.events.symptoms import SYMPTOMS
 from tests.logs.logmaker import Maker, sequential
 from tests.logs.symptom_rows import INFO, ROWS, WARN, B, failing
+from tests.table import table
 
 LEFT = {
     33: "a management bond among data NICs looks like any other device; rails are judged from channel lines against the profile",
@@ -21,7 +20,7 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize("row", ROWS)
+@table("row", ROWS)
 def test_a_row_of_the_symptom_table_is_concluded(row):
     """Symptom -> fault and why, as in the catalogue; quiet rows have no fault."""
     log, fault, why = ROWS[row]
@@ -39,7 +38,7 @@ def test_every_row_is_covered_or_left_with_a_reason():
     assert sorted([*ROWS, *LEFT]) == list(range(1, 76))
 
 
-@pytest.mark.parametrize("row", [row for row, (_, fault, _) in ROWS.items() if fault])
+@table("row", [row for row, (_, fault, _) in ROWS.items() if fault])
 def test_one_broken_thing_is_one_fault(row):
     """Consequences are not reported as separate causes."""
     log, _, _ = ROWS[row]

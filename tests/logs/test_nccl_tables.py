@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.logs.logmaker import averaged
+from tests.table import table
 
 HEADER = (
     "#                                                              out-of-place                       in-place\n"
@@ -51,8 +52,8 @@ def test_times_are_numbers_in_any_form_or_nothing(judge, printed, value):
     json.dumps(job, allow_nan=False)
 
 
-@pytest.mark.parametrize(
-    ("header", "row", "expected"),
+@table(
+    "header, row, expected",
     [
         (
             "# size count type redop time algbw busbw error time algbw busbw error",
@@ -331,7 +332,7 @@ def _rows_and_average(judge, text):
 ROW = "     1048576        262144     float     sum      -1    69.55   15.08   26.38      0    68.58   15.29   26.76      0\n"
 
 
-@pytest.mark.parametrize(
+@table(
     "carry",
     [
         lambda text: text.replace("   ", "\t"),
@@ -345,7 +346,6 @@ ROW = "     1048576        262144     float     sum      -1    69.55   15.08   2
         lambda text: "".join(f"[prterun-host-123@1,0]<stdout>: {line}\n" for line in text.splitlines()),
         lambda text: "".join(f"2026-01-02 03:04:05,678 - bench - INFO - {line}\n" for line in text.splitlines()),
     ],
-    ids=["tabs", "windows", "list", "literal", "cat-n", "grep", "mail", "syslog", "prrte", "logging"],
 )
 def test_what_carried_a_table_does_not_change_it(judge, carry):
     """Tabs, Windows line ends, JSON lists, one string literal, line numbers, quotes and loggers leave rows and average

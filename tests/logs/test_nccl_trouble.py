@@ -1,10 +1,13 @@
 """Lines that report a failure in a healthy log: never go; harmless ones change nothing."""
 
+from itertools import product
+
 import pytest
 
 from seatrial.logs import NcclLogError, conclude, open_sources, read
 from tests.logs.logmaker import Maker, sequential, table_of
 from tests.logs.test_nccl_cut_lines import HEALTHY
+from tests.table import table
 
 MAKER = Maker(gpus=4, rails=4, channels=4)
 LOG = sequential(MAKER.processes()).decode()
@@ -12,7 +15,7 @@ TABLE = "\n".join(table_of(MAKER)) + "\n"
 WHOLE = LOG + TABLE
 
 
-@pytest.mark.parametrize(
+@table(
     "line",
     [
         "gpu-node-1:1014:1014 [0] x.cc:1 NCCL WARN Something that nobody has seen before",
@@ -184,7 +187,7 @@ def test_trouble_that_no_rule_knows_is_said_and_no_go(judge, line):
     assert "nothing is known to be wrong, and the log says: " in job["sentence"]
 
 
-@pytest.mark.parametrize(
+@table(
     "line",
     [
         "Bus error (core dumped)",
@@ -226,7 +229,7 @@ def test_a_watchdog_behind_a_good_table_is_a_hang(judge, line):
     assert judge(LOG + TABLE + line + "\n")["diagnosis"] == "hang"
 
 
-@pytest.mark.parametrize(
+@table(
     "line",
     [
         "gpu-node-1:1014:1014 [0] NCCL INFO RAS client listening socket at 127.0.0.1<28028>",
@@ -514,19 +517,25 @@ def test_the_end_of_some_ranks_does_not_excuse_that_a_peer_went_away(judge, ende
 _RUNNING = [line for line in LOG.splitlines() if "Destroy COMPLETE" not in line]
 
 
-@pytest.mark.parametrize(
-    "log",
-    [
-        [line for line in _RUNNING if not (line.startswith("gpu-node-1") and (" via " in line or "Connected" in line))],
-        [line for line in _RUNNING if " via " not in line and "Connected" not in line],
-        [line for line in _RUNNING if "COMPLETE" not in line and " via " not in line],
-        TABLE.splitlines(),
-    ],
-    ids=["a-host-without-channels", "no-channels", "init-only", "table-alone"],
-)
-@pytest.mark.parametrize(
-    "line",
-    ["gpu-node-1:1014:1014 [0] x.cc:1 NCCL WARN Something that nobody has seen before", "Killed", "rank 3 is stuck"],
+@table(
+    "log, line",
+    product(
+        [
+            [
+                line
+                for line in _RUNNING
+                if not (line.startswith("gpu-node-1") and (" via " in line or "Connected" in line))
+            ],
+            [line for line in _RUNNING if " via " not in line and "Connected" not in line],
+            [line for line in _RUNNING if "COMPLETE" not in line and " via " not in line],
+            TABLE.splitlines(),
+        ],
+        [
+            "gpu-node-1:1014:1014 [0] x.cc:1 NCCL WARN Something that nobody has seen before",
+            "Killed",
+            "rank 3 is stuck",
+        ],
+    ),
 )
 def test_what_a_log_that_proves_nothing_says_of_trouble_is_quoted(judge, log, line):
     """nccl.unexplained: a reason in the log is quoted, also with another reason for the missing verdict."""

@@ -7,6 +7,7 @@ import pytest
 from seatrial.logs import conclude, open_sources, read
 from seatrial.logs.diagnosis import numbers
 from tests.logs.logmaker import Maker, averaged, sequential, table_of
+from tests.table import table
 
 MAKER = Maker(gpus=4, rails=4, channels=4)
 LOG = sequential(MAKER.processes()).decode()
@@ -346,7 +347,7 @@ def test_a_larger_jobs_rank_list_makes_no_single_host_of_it(judge):
     assert (job["verdict"], job["ranks"], job["nodes"]) == ("inconclusive", 32, 4)
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "Speicherzugriffsfehler (Speicherabzug geschrieben)",
@@ -390,7 +391,7 @@ def test_a_log_that_does_not_end_with_its_benchmark_is_no_go(judge, said):
     assert said.split()[-1].rstrip('"}') in job["sentence"]
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "#",
@@ -453,8 +454,8 @@ def test_a_row_without_data_has_no_bandwidth(judge, time, algbw, busbw, verdict)
     assert verdict == "go" or " 0 bytes" in job["sentence"]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "algbw", "busbw", "said"),
+@table(
+    "ranks, algbw, busbw, said",
     [
         (8, 100.0, 175.0, ""),
         (8, 100.0, 0.0, "is 0 and algbw 100 GB/s"),

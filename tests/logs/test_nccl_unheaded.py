@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from tests.logs.logmaker import TABLE, Maker, before_the_end, sequential, table_of
 from tests.logs.test_nccl_causes import RETRY, judged
+from tests.table import table
 
 MAKER = Maker(gpus=4, rails=4, channels=4)
 LOG = sequential(MAKER.processes()).decode()
@@ -37,8 +40,7 @@ def test_nothing_is_called_healthy_with_the_text_of_a_warning(said, front):
     assert said[:30] in job["sentence"]
 
 
-@pytest.mark.parametrize("front", ["", "WARN "])
-@pytest.mark.parametrize("said", WARNED)
+@table("front, said", product(["", "WARN "], WARNED))
 def test_it_stays_an_open_question_behind_a_job_that_came_to_its_end(said, front):
     assert judged(WHOLE + front + said + "\n")["verdict"] == "inconclusive"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.logs.logmaker import Maker, interleaved, sequential
+from tests.table import table
 
 VERSIONS = (
     "2.3.7",
@@ -33,7 +34,7 @@ def faults(job):
     return [fault["fault"] for fault in job["faults"]]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@table("version", VERSIONS)
 def test_a_healthy_job_is_go_in_every_version(judge, version):
     """RDMA with GPUDirect on every channel between two hosts: go, with its pairs."""
     job = judge(interleaved(Maker(version=version + "+cuda12.2").processes(), 1))
@@ -55,7 +56,7 @@ def test_a_healthy_job_is_go_in_every_version(judge, version):
     }
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@table("version", VERSIONS)
 def test_sockets_between_hosts_are_no_go_in_every_version(judge, version):
     """Without a device on any rank the log shows a fallback, with its cause."""
     job = judge(sequential(Maker(version=version, net="Socket").processes()))
@@ -65,7 +66,7 @@ def test_sockets_between_hosts_are_no_go_in_every_version(judge, version):
     assert "No device found" in job["faults"][0]["evidence"][0]["text"]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@table("version", VERSIONS)
 def test_one_rank_on_sockets_is_found_among_good_ones(judge, version):
     """A socket rank among good ones makes the job mixed, and that rank is named."""
     maker = Maker(version=version, gpus=8, rails=8, channels=8, socket_ranks=(11,))
@@ -78,7 +79,7 @@ def test_one_rank_on_sockets_is_found_among_good_ones(judge, version):
     assert boundary["verdict"] == "no-go"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@table("version", VERSIONS)
 def test_sockets_on_one_host_are_no_fallback(judge, version):
     """'Using network Socket' on one node carries no data, so it is not a fallback."""
     job = judge(sequential(Maker(version=version, hosts=("solo",), net="Socket").processes()))
@@ -99,7 +100,7 @@ def test_gpudirect_off_and_half_off_are_distinguished(judge, version):
     assert (faults(half), half["faults"][0]["subject"]) == (["nccl.gdr-mixed"], "gpu-node-1")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@table("version", VERSIONS)
 def test_a_log_that_stops_early_proves_nothing(judge, version):
     """Ranks that never completed their start, or without a channel, are inconclusive, with the variable to set."""
     for stop in ("init", "channels"):
@@ -251,8 +252,8 @@ def test_a_multi_node_nvlink_domain_is_no_network(judge):
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "edge"),
+@table(
+    "line, edge",
     [
         ("Ring 00 : 1 -> 0 via NET/IB/0/GDRDMA", (0, 0, 1, 0, "", "net", "IB", 0, True, -1)),
         ("Ring 03 : 9 -> 0 [receive] via NET/IB/2", (3, 0, 9, 0, "r", "net", "IB", 2, False, -1)),

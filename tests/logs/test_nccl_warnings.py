@@ -10,6 +10,7 @@ from seatrial.logs import failure_class_of
 from seatrial.logs.diagnosis.faults import lowered
 from tests.logs.logmaker import Maker, table_of
 from tests.logs.test_nccl_causes import HEALTHY, WARN, A, failing, fault_reasons, judged
+from tests.table import table
 
 SETTING, FUSION, DIFFER = "nccl.setting-invalid", "nccl.nic-fusion", "nccl.ranks-differ"
 LINES = [
@@ -49,7 +50,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(("said", "fault"), LINES)
+@table("said, fault", LINES)
 def test_a_warning_names_the_cause_and_is_its_evidence(said, fault):
     """Messages of libnccl.so yield nccl.plugin-invalid, nccl.gdrcopy-failed, nccl.cuda-symbols, nccl.system-call,
     nccl.device-api."""
@@ -59,8 +60,8 @@ def test_a_warning_names_the_cause_and_is_its_evidence(said, fault):
     assert job["causes"][0]["confirm"]
 
 
-@pytest.mark.parametrize(
-    ("said", "fault"),
+@table(
+    "said, fault",
     [
         ("Call to connect to 10.1.1.2<4> failed : Connection refused", "nccl.connect-refused"),
         ("Call to socket failed: Address family not supported by protocol", "nccl.socket-address"),
@@ -112,7 +113,7 @@ def test_whose_failure_a_warning_is(said, who):
     assert failure_class_of(judged(failing(said, 3))) == who
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "NCCL_WORK_FIFO_BYTES=100 is being ignored because it is not a power of 2.",
@@ -139,7 +140,7 @@ def test_a_port_that_changes_its_address_proves_no_healthy_job(said):
     assert job["verdict"] == "inconclusive"
 
 
-@pytest.mark.parametrize(("said", "fault"), LINES)
+@table("said, fault", LINES)
 def test_no_job_with_such_a_warning_is_proven_healthy(said, fault):
     assert judged(HEALTHY + f"\n{A}{WARN}{said}\n")["verdict"] != "go"
 
@@ -160,8 +161,8 @@ def test_what_nccl_shows_as_information_is_no_cause(said):
     assert (job["verdict"], job["causes"]) == ("go", [])
 
 
-@pytest.mark.parametrize(
-    ("said", "verdict"),
+@table(
+    "said, verdict",
     [
         ("Call to ibv_create_qp failed with error Invalid argument", "inconclusive"),
         ("Call to ibv_modify_qp failed with 110 Connection timed out", "inconclusive"),

@@ -1,13 +1,13 @@
 """Log faults that a user adds: their reports, and messages about an invalid file."""
 
+import importlib
 import json
-import subprocess
 import sys
 
 import pytest
 
 from checks.profiles.loader import load_profile
-from tests.waiting import HANG_S
+from tests import program
 
 OURS = """
 faults:
@@ -25,18 +25,22 @@ faults:
 FULL = "our-io: quota of project llm-9 exceeded (1 TB)\nOSError: [Errno 122] Disk quota exceeded\n"
 
 
+def anew(arguments):
+    """Run a command with nothing of ours imported yet."""
+    for name in list(sys.modules):
+        if name.partition(".")[0] in {"checks", "cli", "jobs", "reports", "seatrial"}:
+            del sys.modules[name]
+    return importlib.import_module("cli.__main__").main(arguments)
+
+
 @pytest.fixture
-def seatrial(root, tmp_path):
+def seatrial(tmp_path):
     """Run a command in a separate process, since the reader loads such faults once, before it reads."""
 
     def run(*arguments, ours=OURS, log=FULL):
         (tmp_path / "ours.yaml").write_text(ours)
         (tmp_path / "t.log").write_text(log)
-        command = [sys.executable, "-m", "checks", *arguments]
-        env = {"PYTHONPATH": str(root), "PATH": "/usr/bin:/bin"}
-        return subprocess.run(
-            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=HANG_S, check=False
-        )
+        return program.seatrial(*arguments, cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, main=anew)
 
     return run
 

@@ -181,7 +181,7 @@ class Bucket(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def endpoint():
     server = http.server.HTTPServer(("127.0.0.1", 0), Bucket)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 from tests.reports.records import HEALTHY, NODES, PAIR, changes, compare, record
+from tests.table import table
 
 
 def lose_a_rail(after: dict[str, Any]) -> None:
@@ -126,8 +127,8 @@ def outcome(name: str, to: str, **finding: Any) -> dict[str, Any]:
 LOST = {"subject": "gpu-node-1", "ok": False, "observed": "7 rails", "fault": "nccl.rail-missing"}
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "verdict", "code"),
+@table(
+    "before, after, verdict, code",
     [
         (record(noise=0.0), record(noise=0.0), "same", 0),
         (record(noise=0.0), outcome("nccl.rails", "failed", **LOST), "worse", 1),
@@ -288,8 +289,8 @@ def at(server: str, ca: str = "", **more: Any) -> dict[str, Any]:
     return {"cluster": {"server": server, "ca": ca, "namespace": "default", **more}}
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "code"),
+@table(
+    "before, after, code",
     [
         (at("https://10.0.0.1:6443", "sha256:a"), at("https://10.0.0.1:6443", "sha256:a"), 0),
         (at("https://10.0.0.1:6443", "sha256:a"), at("https://k8s.example:6443", "sha256:a"), 0),
@@ -368,8 +369,8 @@ def red(observed: str, expected: str = "8 allocatable", unit: str = "") -> dict[
     return record(verdict="no-go", checks=[*record()["checks"], check])
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "kind"),
+@table(
+    "before, after, kind",
     [
         (red("7 allocatable"), red("2 allocatable"), "worse"),
         (red("2 allocatable of 8 in capacity"), red("7 allocatable of 8 in capacity"), "better"),

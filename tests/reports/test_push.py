@@ -52,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
 def gateway() -> Iterator[Gateway]:
     """Return a Pushgateway that responds."""
     made = Gateway()
-    thread = threading.Thread(target=made.serve_forever)
+    thread = threading.Thread(target=made.serve_forever, args=(0.02,))
     thread.start()
     yield made
     made.shutdown()

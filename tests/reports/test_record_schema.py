@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from reports.schema import Record, RecordedCheck, RecordedFinding, RecordError, completed
+from tests.table import table
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "record.schema.json").read_text())
@@ -39,8 +40,8 @@ def test_what_an_old_record_does_not_say_is_empty_and_what_a_new_one_adds_is_kep
     assert dict(record)["later"] == 1
 
 
-@pytest.mark.parametrize(
-    ("wrong", "why"),
+@table(
+    "wrong, why",
     [
         ({"verdict": "green"}, "verdict is the text 'green', not one of go, inconclusive, no-go"),
         ({"checks": {}}, "checks is a mapping, not a list"),

@@ -11,6 +11,7 @@ from cli.requirements import list_names, load_list
 from reports.requirements.forms import FORMATS, render
 from reports.requirements.judged import Requirement, RequirementList, State, judge, limits, verdict_over
 from reports.schema import Verdict, completed
+from tests.table import table
 
 
 def check(name, outcome="passed", findings=(), **more):
@@ -34,8 +35,8 @@ def wanted(*checks, **more):
 SEEN = [("a", True, "ib on 16 channels", "ib")]
 
 
-@pytest.mark.parametrize(
-    ("checks", "state"),
+@table(
+    "checks, state",
     [
         ([check("x", "passed", SEEN), check("y", "passed", SEEN)], State.MET),
         ([check("x", "passed", SEEN)], State.NOT_TESTED),  # y is absent

@@ -11,10 +11,11 @@ from reports.record import samples_of
 from reports.schema import completed
 from tests.reports.records import changes, compare, record
 from tests.reports.test_metrics import read
+from tests.table import table
 
 
-@pytest.mark.parametrize(
-    ("printed", "value"),
+@table(
+    "printed, value",
     [
         (386.0, 386.0),
         (1.0, 1.0),  # sockets over one 10 Gbit/s port

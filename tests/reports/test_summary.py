@@ -8,6 +8,7 @@ from reports.markdown import markdown, workflow_commands
 from reports.record import CheckResult, Finding, Run
 from reports.schema import Outcome, completed
 from reports.summary import summarize
+from tests.table import table
 
 
 def check(name, outcome=Outcome.PASSED, *findings, **more):
@@ -72,8 +73,8 @@ def test_of_several_nodes_the_slowest_is_reported():
     assert dict(summary.proven)["inside a node"].startswith("460.0 GB/s (gpu-1 ")
 
 
-@pytest.mark.parametrize(
-    ("run", "culprit"),
+@table(
+    "run, culprit",
     [
         (Run(results=[check("a.b", Outcome.FAILED, bad("gpu-b"))]), "gpu-b: 7 of 8 (expected 8)"),
         (

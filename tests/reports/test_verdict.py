@@ -23,6 +23,7 @@ from reports.record import (
     worst,
 )
 from reports.schema import Outcome, RecordError, Verdict, completed
+from tests.table import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,8 +38,8 @@ def check(name: str = "a", outcome: Outcome = Outcome.PASSED, **more: Any) -> Ch
 SKIPPED = check("b", Outcome.SKIPPED)
 
 
-@pytest.mark.parametrize(
-    ("verdict", "results", "changes"),
+@table(
+    "verdict, results, changes",
     [
         (GO, [check()], {}),
         (GO, [check()], {"required": ("a",)}),

@@ -31,7 +31,6 @@ ENDPOINTS_S = 40.0  # for all endpoints, which are tried in parallel
 DCGM_END_S = 15.0  # to terminate its host engine and the engine's children
 PERFTEST_END_S = 45.0  # for the last write, and for the other ranks
 WAITING_SAY_S = 5.0
-PUBLISHED_S = 1.0  # before its pod's address is published (kubelet, EndpointSlice, CoreDNS) no rank resolves a name
 ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
 # Time limits of a stage after SIGTERM, to terminate its children and to analyse, and of the clean-up. Together they are
 # less than the pods' terminationGracePeriodSeconds (jobs/trial/pod.py), after which the evidence would be lost.
@@ -189,7 +188,7 @@ class Probe:
     def dns(self, data: Dict[str, Any]) -> str:
         """Resolve every peer, connect to each at once, and compare its addresses with those that it reports."""
         trial, rendezvous = self.trial, self.rendezvous
-        while self.watch.elapsed() < PUBLISHED_S and not self.watch.stopped():
+        while self.watch.elapsed() < trial.publish_s and not self.watch.stopped():
             time.sleep(0.05)
         until = self.patience(data, time.monotonic())
         dns.resolve_all(data, trial.peers, until=until, watch=self.watch, on_resolved=rendezvous.dial, own=self.me.rank)

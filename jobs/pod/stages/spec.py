@@ -45,6 +45,7 @@ class Trial:
         self.gpu_kind = str(raw.get("gpu_kind") or "nvidia")
         self.master_port = _whole(raw, "master_port", 29500, low=1, high=65535)
         self.deadline_s = _seconds(raw, "deadline_s", 540)
+        self.publish_s = _seconds(raw, "publish_s", 1)
         self.dns_timeout_s = _seconds(raw, "dns_timeout_s", 90)
         self.port_timeout_s = _seconds(raw, "port_timeout_s", 60)
         self.collective_timeout_s = _seconds(raw, "collective_timeout_s", 240)

@@ -7,6 +7,7 @@ import pytest
 
 from lab.node.environment import ConfigError, Environment, expand, field, service_links
 from lab.node.volumes import MountError, Volumes, pod_files
+from tests.table import table
 
 CM = {
     "kind": "ConfigMap",
@@ -41,8 +42,8 @@ def source(**reference):
     return {"name": "V", "valueFrom": reference}
 
 
-@pytest.mark.parametrize(
-    ("reference", "value"),
+@table(
+    "reference, value",
     [
         ({"fieldRef": {"fieldPath": "metadata.name"}}, "p"),
         ({"fieldRef": {"fieldPath": "metadata.labels['app']"}}, "x"),
@@ -54,18 +55,6 @@ def source(**reference):
         ({"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Gi"}}, "1024"),
         ({"configMapKeyRef": {"name": "cm", "key": "other"}}, "two"),
         ({"secretKeyRef": {"name": "s", "key": "k"}}, "secret value"),
-    ],
-    ids=[
-        "name",
-        "label",
-        "annotation",
-        "ip",
-        "milli-cpu",
-        "cpu-rounds-up",
-        "memory",
-        "limit-of-the-node",
-        "config",
-        "secret",
     ],
 )
 def test_a_variable_can_come_from_everywhere(reference, value):

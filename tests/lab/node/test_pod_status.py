@@ -7,6 +7,7 @@ import pytest
 from lab.node.network import StartError
 from lab.node.runtime import capabilities, start_error
 from lab.node.status import ContainerState, phase, pod_status
+from tests.table import table
 
 NOW = "2026-11-20T00:00:00Z"
 
@@ -39,8 +40,8 @@ def ended(name="c", code=0):
     )
 
 
-@pytest.mark.parametrize(
-    ("spec", "states", "expected"),
+@table(
+    "spec, states, expected",
     [
         (pod(), [waiting()], "Pending"),
         (pod(), [running()], "Running"),
@@ -55,21 +56,6 @@ def ended(name="c", code=0):
         (pod(inits=("i",)), [ended("i"), running()], "Running"),
         (pod(inits=("side!",)), [running("side"), running()], "Running"),
         (pod(inits=("side!",)), [ended("side", 137), ended()], "Succeeded"),
-    ],
-    ids=[
-        "creating",
-        "running",
-        "succeeded",
-        "failed",
-        "on-failure",
-        "always",
-        "one-runs",
-        "one-failed",
-        "init",
-        "init-failed",
-        "init-done",
-        "sidecar",
-        "sidecar-does-not-count",
     ],
 )
 def test_the_phase_follows_from_containers_and_restart_policy(spec, states, expected):

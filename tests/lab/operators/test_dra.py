@@ -9,6 +9,7 @@ import pytest
 
 from lab.controlplane.scheduler import devices
 from tests.lab.clusters import cluster, seen_in
+from tests.table import table
 from tests.waiting import HANG_S
 
 TEMPLATE = {
@@ -56,8 +57,8 @@ def pod(name, claim="gpus", command=None):
     }
 
 
-@pytest.mark.parametrize(
-    ("expression", "expected"),
+@table(
+    "expression, expected",
     [
         ("device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'", True),
         ('device.attributes["gpu.nvidia.com"].productName.contains("H100")', True),

@@ -10,6 +10,9 @@ from lab.cluster import Cluster
 from lab.scenario import load
 from tests.lab.clusters import seen_in
 
+pytestmark = pytest.mark.usefixtures("nothing_cached")
+
+ONCE = ["-u", "OMPI_MCA_plm_rsh_args"]  # for env: the operator has ssh try ten times, a second apart
 SHOW = "echo rank $OMPI_COMM_WORLD_RANK local $OMPI_COMM_WORLD_LOCAL_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname) given ${GIVEN:-none} kept ${KEPT:-none}"
 
 
@@ -163,7 +166,10 @@ def test_a_rank_that_fails_ends_the_job(tmp_path):
             ["mpirun", "--allow-run-as-root", "no-such-program"],
             "mpirun was unable to find the specified executable file",
         ),
-        (["mpirun", "--allow-run-as-root", "-H", "nowhere", "true"], "Could not resolve hostname nowhere"),
+        (
+            ["env", *ONCE, "mpirun", "--allow-run-as-root", "-H", "nowhere", "true"],
+            "Could not resolve hostname nowhere",
+        ),
         (["ssh", "-o", "ConnectionAttempts=10", "pi-worker-0.pi", "echo", "$HOSTNAME:$(hostname)"], ":pi-worker-0"),
     ],
     ids=["root", "slots", "program", "host", "ssh"],

@@ -308,6 +308,7 @@ MEET = """
 """
 
 
+@pytest.mark.usefixtures("nothing_cached")
 def test_pods_of_both_find_each_other(tmp_path):
     """Real processes: a PyTorchJob's worker reaches its master by name, a TrainJob's second node its first."""
 

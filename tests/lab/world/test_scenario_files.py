@@ -7,6 +7,7 @@ import pytest
 from lab import scenario
 from lab.format import read_yaml
 from lab.scenario import ScenarioError
+from tests.table import table
 
 ASKED_FOR = {
     "healthy",
@@ -56,7 +57,7 @@ def test_only_unbroken_worlds_pass():
     assert [name for name, each in every.items() if set(each.faults) - set(each.subjects)] == []
 
 
-@pytest.mark.parametrize("name", sorted(ASKED_FOR))
+@table("name", sorted(ASKED_FOR))
 def test_a_scenario_changes_one_part_of_the_world(name):
     """At most one real thing is broken: the changes of a file touch one part (and its symptoms)."""
     changed = set(read_yaml(scenario.SHIPPED / f"{name}.yaml").get("world", {}))

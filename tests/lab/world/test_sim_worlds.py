@@ -8,6 +8,8 @@ from lab import Cluster, load
 from tests.lab.clusters import seen_in
 from tests.waiting import HANG_S
 
+pytestmark = pytest.mark.usefixtures("nothing_cached")
+
 IMAGE = "pytorch/pytorch:2.11.0-cuda13.0-cudnn9-runtime"
 WAIT = (
     "import os,socket,time\n"

@@ -3,11 +3,12 @@
 import pytest
 
 from lab.hardware.fakes import topology
+from tests.table import table
 
 SIZES = [(nodes, local) for nodes in (1, 2, 3, 4, 5, 8) for local in (1, 2, 8)]
 
 
-@pytest.mark.parametrize(("nodes", "local"), SIZES)
+@table("nodes, local", SIZES)
 def test_every_ring_visits_every_rank_once(nodes, local):
     """A ring is a permutation of the ranks, node by node."""
     plan = topology.lay(nodes, local, 2 * local)
@@ -17,7 +18,7 @@ def test_every_ring_visits_every_rank_once(nodes, local):
         assert crossings == (nodes if nodes > 1 else 0)
 
 
-@pytest.mark.parametrize(("nodes", "local"), SIZES)
+@table("nodes, local", SIZES)
 def test_every_tree_has_one_root_and_agrees_with_itself(nodes, local):
     """A rank's child has that rank as its parent; all ranks belong to one root."""
     for tree in topology.lay(nodes, local, 2 * local).trees:
