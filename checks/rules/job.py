@@ -115,7 +115,7 @@ def _apart(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def _met(trial: TrialResult, rank: int) -> bool:
-    """Return whether a rank connected to another: a container's times are whole seconds, too coarse for a short trial."""
+    """Return whether a rank connected to another: container times are whole seconds, too coarse for a short trial."""
     return any(peer["outbound"] or peer["inbound"] for peer in every_stage(trial, rank)["port"]["peers"])
 
 
