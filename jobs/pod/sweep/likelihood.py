@@ -36,6 +36,7 @@ def at_unknown_rate(count: Count, prior: Tuple[float, float] = ANY) -> float:
     return _ln_beta(one + bad, other + tests - bad) - _ln_beta(one, other)
 
 
+@lru_cache(maxsize=1 << 16)
 def by_accident(count: Count, elsewhere: Count = (0, 0)) -> float:
     """Return the log-likelihood of failures of single pairs, each at its own speed.
 
