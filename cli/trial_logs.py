@@ -116,9 +116,7 @@ class TrialLogs:
                 alone = name_of_stage == NODE
                 for members in [[key] for key in ran] if alone else [list(ran)]:
                     results = [ran[key] for key in members]
-                    parts = [
-                        nccl.Partial.from_dict(data["nccl"]) for data in results if isinstance(data.get("nccl"), dict)
-                    ]
+                    parts = [nccl.Partial.from_dict(data["nccl"]) for data in results if data.get("nccl")]
                     shown = [next(iter(self.logs[key])) for key in members] if alone else names
                     stage_of = [f"{name}: {name_of_stage}" for name in shown]
                     documents += _concluded(parts, stage_of, results, expect, OPERATIONS.get(name_of_stage))

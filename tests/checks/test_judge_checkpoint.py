@@ -97,7 +97,7 @@ def test_a_rank_that_reports_nothing_of_what_it_saved_is_no_pass(saved, spec):
 
 
 def test_a_rank_without_a_number_is_not_rank_0(saved, spec):
-    """Its report would otherwise stand for the one that is missing."""
+    """Its report would otherwise count as the missing one."""
     saved.evidence[0].stages["checkpoint"]["ranks"][0]["rank"] = None
     undecided = [(f.subject, f.ok) for f in saved_findings(saved, spec, ASKED) if f.ok is not True]
     assert ("gpu-node-1", None) in undecided

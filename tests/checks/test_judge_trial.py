@@ -39,6 +39,8 @@ def test_ranks_that_ran_one_after_another_are_reported(trial, spec, nodes, ended
     second = PodFacts(index=1, name="p-1", began=began and day + began, ended=f"{day}10:01:00Z")
     trial.pods = (first, second)
     trial.replicas = tuple(replace(r, node=node) for r, node in zip(trial.replicas, nodes, strict=True))
+    for evidence in trial.evidence.values():
+        evidence.stages["port"]["peers"] = []
     findings = [f for f in start_findings(trial, spec) if f.fault]
     assert [(f.ok, f.fault) for f in findings] == [(None, "job.one-after-another")] * fault
     if fault:
@@ -50,6 +52,19 @@ def test_ranks_that_ran_one_after_another_are_reported(trial, spec, nodes, ended
         replace(second, name="p-1-again", began=f"{day}10:00:05Z"),
     )  # it is unknown which of them
     assert not [f for f in start_findings(trial, spec) if f.fault]
+
+
+@pytest.mark.parametrize("way", ["outbound", "inbound"])
+def test_ranks_that_met_within_one_second_ran_at_the_same_time(trial, spec, way):
+    """Container times are whole seconds; if the ranks did not connect, the second one began after the first ended."""
+    before, second = "2026-11-22T10:00:29Z", "2026-11-22T10:00:30Z"
+    trial.pods = tuple(PodFacts(index=i, name=f"p-{i}", began=(before, second)[i], ended=second) for i in range(2))
+    for evidence in trial.evidence.values():
+        evidence.stages["port"]["peers"] = [{"index": 1, "outbound": False, "inbound": False, way: True}]
+    assert not [f for f in start_findings(trial, spec) if f.fault]
+    for evidence in trial.evidence.values():
+        evidence.stages["port"]["peers"][0][way] = False
+    assert [f.fault for f in start_findings(trial, spec) if f.fault] == ["job.one-after-another"]
 
 
 @pytest.mark.parametrize(

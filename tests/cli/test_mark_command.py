@@ -296,7 +296,7 @@ def ago(**time: int) -> str:
 
 def test_saying_nothing_is_a_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 4
-    assert "say how" in capsys.readouterr().err
+    assert "choose --node-condition" in capsys.readouterr().err
 
 
 def test_the_rule_waits_for_what_is_written() -> None:

@@ -228,7 +228,7 @@ class State(Evidence):
 
     def _rest(self, pairs: Set[Nodes], tested: Set[Nodes]) -> Dict[str, Count]:
         """Return, for each node, failures and tests of pairs without it whose nodes mostly pass."""
-        sound = {pair for pair in tested if all(len(self.passed[n]) > len(self.against(n)) for n in pair)}
+        sound = {pair for pair in tested if all(len(self.passed[n]) >= len(self.against(n)) for n in pair)}
         failed = sound & pairs
         tests, failures = (Counter(n for pair in tested_pairs for n in pair) for tested_pairs in (sound, failed))
         nodes = {n for pair in pairs for n in pair}
