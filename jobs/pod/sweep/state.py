@@ -227,9 +227,12 @@ class State(Evidence):
         )
 
     def _rest(self, pairs: Set[Nodes], tested: Set[Nodes]) -> Dict[str, Count]:
-        """Return, for each node, failures and tests of pairs without it whose nodes mostly pass."""
+        """Return, for each node, failures and tests of pairs without it, whose nodes mostly pass.
+
+        A pair that failed once and passed when repeated counts as a failure: it shows the rate of accidents.
+        """
         sound = {pair for pair in tested if all(len(self.passed[n]) >= len(self.against(n)) for n in pair)}
-        failed = sound & pairs
+        failed = sound & (pairs | set(self.flaky))
         tests, failures = (Counter(n for pair in tested_pairs for n in pair) for tested_pairs in (sound, failed))
         nodes = {n for pair in pairs for n in pair}
         return {n: (len(failed) - failures[n], len(sound) - tests[n]) for n in nodes}
