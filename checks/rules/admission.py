@@ -106,7 +106,9 @@ def _try_job(kube: Kube, job: Unstructured) -> Admission:
         answer = roles_known(lambda: kube.create(place, job, dry_run=True))
     except ApiError as error:
         return refusal(error)
-    note = "no right to create pods: only the Job was tried, so a quota or webhook that refuses its pods is not seen"
+    note = (
+        "no permission to create pods: only the Job was tried, so a quota or webhook that refuses its pods is not seen"
+    )
     if said := [w for w in answer.warnings if "PodSecurity" in w]:
         enforced, warned = _enforced(kube), re.search(r'PodSecurity "(\w+)', said[0])
         if enforced != LEVELS[0]:

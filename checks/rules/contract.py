@@ -107,9 +107,7 @@ def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
     yield from _rendezvous(workload, around)
     for group in workload.groups:
         if any(as_map(each.get("resources")).get("claims") for each in working(group.template)):
-            yield unknown(
-                _named(workload, group), "GPUs may be claimed (resource.k8s.io): a claim does not say how many"
-            )
+            yield unknown(_named(workload, group), "GPUs may be claimed (resource.k8s.io): a claim has no GPU count")
     if not gpu_groups:
         return
     for group in gpu_groups:
@@ -150,7 +148,9 @@ def _unreadable(workload: Workload, group: Group, around: Around) -> Iterator[Fi
             if not isinstance(each.get("value"), str | None):
                 wrong.append(f"{each.get('name')}: {each['value']!r} is not a string (quote it)")
         subject = _named(workload, group, container)
-        yield from (unknown(subject, safe(text, 200), "what the API server takes") for text in dict.fromkeys(wrong))
+        yield from (
+            unknown(subject, safe(text, 200), "fields that the API server accepts") for text in dict.fromkeys(wrong)
+        )
 
 
 def summary(workload: Workload, around: Around) -> str:
@@ -282,7 +282,7 @@ def _without_profile(workload: Workload, group: Group, nics: Sequence[str], arou
         yield failed(subject, observed, f"{offered} next to the GPUs", "manifest.no-rdma")
     elif around.nics is None or around.nics:
         why = "the pod requests no RDMA device: it is unknown whether the nodes have any (--profile defines it)"
-        yield unknown(subject, why, "what the fabric needs", fault="manifest.no-rdma")
+        yield unknown(subject, why, "requests that the fabric needs", fault="manifest.no-rdma")
     else:
         yield passed(subject, "the GPU nodes offer no RDMA device as a resource")
 

@@ -178,7 +178,7 @@ def offer(node: Node, profile: Profile, plugins: Sequence[PodUse] = ()) -> Findi
             ok=ok,
             observed=observed,
             fault=fault,
-            expected=f"{expected}, as the profile {profile.name} says (gpu.per_node)",
+            expected=f"{expected} (profile {profile.name}, gpu.per_node)",
         )
     return compared(node.name, not fault, observed, f"{expected} allocatable" if expected else "GPUs", fault)
 
@@ -195,7 +195,7 @@ def offered_before(cluster: Inventory, profile: Profile, spec: TrialSpec, *, beg
         seen = node.allocatable.get(spec.gpu_resource, 0)
         count = (asked if spec.gpu_resource else 0) if begun else min(asked or seen, seen)
         by_profile = bool(asked) and count == asked
-        found[node.name] = (count, "as the profile says (gpu.per_node)" if by_profile else "as before the trial")
+        found[node.name] = (count, "as in the profile (gpu.per_node)" if by_profile else "as before the trial")
     return found
 
 

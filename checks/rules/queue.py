@@ -285,7 +285,7 @@ def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         return
     if queue is None or queue.admitted_s is None:
         why = queue.not_seen if queue and queue.not_seen else f"the job ended as {trial.state} before it was admitted"
-        yield unknown(named, why, "the queue lets the job in")
+        yield unknown(named, why, "the queue admits the job")
         return
     placed = sum(1 for replica in trial.replicas if replica.node and replica.index < spec.nodes)
     through = f" through {queue.cluster_queue}" if queue.cluster_queue else ""

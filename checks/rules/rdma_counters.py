@@ -134,4 +134,4 @@ def idle_note(trial: TrialResult, spec: TrialSpec) -> str:
             and p.get("usable") is not False
             and _carried(moved.get(f"{p.get('name')}:{p.get('port')}", {})) == 0
         ]
-    return f"ports that are up and carried nothing: {', '.join(idle[:8])}" if idle else ""
+    return f"active ports without traffic: {', '.join(idle[:8])}" if idle else ""
