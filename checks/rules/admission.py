@@ -174,7 +174,7 @@ def mutation_findings(asked: Unstructured, admitted: Unstructured) -> Iterator[F
     """Compare a pod with the server's version of it in a dry run; one finding for each removed item."""
     for subject, asked_value, got in _losses(asked, admitted):
         observed = f"{got} in the pod that the server would run"
-        yield failed(subject, observed, f"{asked_value}, as the profile has the pod ask", "admission.changed")
+        yield failed(subject, observed, f"{asked_value}, as requested by the profile's pod", "admission.changed")
 
 
 def mutation_notes(asked: Unstructured, admitted: Unstructured) -> Iterator[str]:

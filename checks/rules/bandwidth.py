@@ -79,7 +79,7 @@ def blind_findings(table: Table, floors: tuple[Floor, ...], profile: Profile) ->
             f"{floor.collective} {format_size(floor.size)}",
             f"{median(values):.1f}, which meets the floor of {floor.busbw_gbps:g} but is less than half of "
             f"the link rate (profile {profile.name}, fabric)",
-            f"a floor that sees a fallback: at least {least:g}",
+            f"a floor that detects a fallback: at least {least:g}",
             unit="GB/s",
         )
 
@@ -204,7 +204,7 @@ def notes(
         )
     chosen = job["env"].get("NCCL_ALGO")
     if algorithm != RING and chosen:
-        yield f"NCCL_ALGO={chosen} is set in the pods (profile, pod.env, or the image): NCCL did not choose by itself"
+        yield f"NCCL_ALGO={chosen} is set in the pods (profile, pod.env, or the image): NCCL did not choose it"
     yield from _dips(rows, facts)
 
 

@@ -226,7 +226,7 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         resumed += f", passed over {over}" if over else ""
         newer = any(s.get("state") == VERIFIED for s in resume.get("passed_over") or [])
         older = newer or (crash.get("step") or 0) <= step or crash.get("rank") is None
-        alive = f"rank {crash.get('rank')} was to be killed while it wrote step {crash.get('step')}, and was not"
+        alive = f"rank {crash.get('rank')} should have been killed while it wrote step {crash.get('step')}, and was not"
         another = f"{killed}; resumed from step {step}, and step {_step(data)} was to be verified"
         loaded, refused = f"{killed}; step {step} was verified", False if REFUSED.search(error) else None
         lost = f"{loaded}, but not loaded: {error or 'no rank reported a reason'}"

@@ -58,7 +58,7 @@ def image_findings(images: Mapping[str, str], required: ImagesSection) -> Iterat
             observed = "named by a mutable tag"
             yield failed(subject, observed, "named by its digest, name@sha256:... (profile)", "images.not-by-digest")
         else:
-            yield passed(subject, "named as the profile asks", "the same")
+            yield passed(subject, "named as the profile requires", "the same")
 
 
 def pull_findings(pulls: Iterable[tuple[str, str, float | None]], limit_s: float) -> Iterator[Finding]:

@@ -211,7 +211,7 @@ def kept(
     for name in sorted(tried):
         node = nodes.get(name)
         if node is None:
-            yield unknown(name, "no node of the cluster any more", "the node that was tried", fault="job.disrupted")
+            yield unknown(name, "no longer a node of the cluster", "the node that was tried", fault="job.disrupted")
             continue
         offered, (count, source) = node.allocatable.get(resource, 0), before.get(name, (0, ""))
         observed = f"{offered} {resource} allocatable after the trial" if resource else "Ready after the trial"
@@ -229,7 +229,7 @@ def _none_offered(node: Node, resource: str, observed: str, ready: PodUse | None
         observed = f"no {resource} at all: no device plugin has registered with its kubelet"
     elif node.capacity[resource] == 0:
         observed = "0 allocatable, 0 in capacity"
-        observed += ": a device plugin was there once and is not any more" if ready is None else ""
+        observed += ": a device plugin existed before and is gone" if ready is None else ""
     if ready is not None:
         return f"{observed}; its pod {ready.namespace}/{ready.name} is Ready: it found no GPU, or its kubelet lost it"
     note = away(node)

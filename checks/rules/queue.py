@@ -201,7 +201,7 @@ def _topologies(launch_stack: LaunchStack, nodes: Sequence[Node], needed: int) -
             yield _placeable(each, members[each.flavor], needed)
     if topologies and not any(members.values()) and len(topologies) == len(flavors_of(launch_stack.cluster)):
         named = ", ".join(f"resourceflavor/{each.flavor}" for each in topologies)
-        yield unknown(named, "no node of the pool is seen to be of it", "a flavor of the pool's nodes")
+        yield unknown(named, "no visible node of the pool belongs to it", "a flavor of the pool's nodes")
 
 
 def _placeable(topology: FlavorTopology, members: Sequence[Node], needed: int) -> Finding:

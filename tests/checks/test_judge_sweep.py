@@ -521,7 +521,7 @@ def test_a_node_that_lost_gpus_in_a_sweep_is_not_proven_by_it():
     """Marks, metrics and scheduled runs read the section: the node is at fault, and a departed node is undetermined."""
     sweep = swept(*printed(4, lambda _: 380.0))
     lost = failed("node-1", "6 nvidia.com/gpu allocatable after the trial", "8", "gpu.missing")
-    gone = unknown("node-2", "no node of the cluster any more", "the node that was tried", fault="job.disrupted")
+    gone = unknown("node-2", "no longer a node of the cluster", "the node that was tried", fault="job.disrupted")
     section = with_findings(sweep, {"node-1": [lost], "node-2": [gone]}).section
     assert (section["verdict"], section["proven"]) == ("no-go", ["node-0", "node-3"])
     assert [(f["names"], f["fault"], f["why"]) for f in section["findings"]] == [

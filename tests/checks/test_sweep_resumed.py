@@ -81,8 +81,8 @@ SIMULATED = {"simulated": True, "cluster": {"server": "https://b", "scenario": "
         ({"started": "2026-11-22T10:00:00"}, {}, "no valid start time"),
         ({"started": "yesterday"}, {}, "no valid start time"),
         ({"started": None}, {}, "no valid start time"),
-        ({"seconds": None}, {}, "how long"),
-        ({"seconds": 1e17}, {}, "how long"),
+        ({"seconds": None}, {}, "no valid duration"),
+        ({"seconds": 1e17}, {}, "no valid duration"),
         ({"sweep": None}, {}, "not a sweep"),
     ],
 )
@@ -104,7 +104,7 @@ def test_only_a_sweep_of_this_cluster_and_day_is_resumed(tmp_path, before, now, 
 @pytest.mark.parametrize(
     ("sweep", "said"),
     [
-        ({"gpus_per_node": None}, "GPUs per node"),
+        ({"gpus_per_node": None}, "GPU count per node"),
         ({"resumed": {"ended": "2026-11-21T10:00:00+00:00"}}, "more than 24 hours"),
         ({"resumed": {}}, "no valid start time"),
         ({"resumed": {"ended": 5}}, r"damaged: sweep\.resumed\.ended is the number 5, not text"),
