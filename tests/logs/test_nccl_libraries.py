@@ -116,7 +116,7 @@ SAID = [
     (
         "/nvshmem/src/modules/transport/ibgda/ibgda.cpp:1889: NULL value cannot allocate mlx5dv_devx_uar",
         "nccl.nvshmem",
-        "the container has not the rights",
+        "the container lacks the permissions",
     ),
     (
         "ibv_modify_qp failed\n/nvshmem/src/modules/transport/ibrc/ibrc.cpp:1433: non-zero status: 7 ",
