@@ -285,7 +285,7 @@ def test_a_record_of_an_earlier_round_opens_nothing() -> None:
     assert refused(after, KUBE, before) == ""
     for stale in (record(started=ago(minutes=50)), before):
         assert "began before the one that it must come after" in refused(stale, KUBE, before)
-    assert "does not say" in refused(after, KUBE, record(started="once"))
+    assert "no valid start time" in refused(after, KUBE, record(started="once"))
 
 
 def ago(**time: int) -> str:
@@ -294,7 +294,7 @@ def ago(**time: int) -> str:
 
 def test_saying_nothing_is_a_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 4
-    assert "say how" in capsys.readouterr().err
+    assert "choose --node-condition" in capsys.readouterr().err
 
 
 def test_the_rule_waits_for_what_is_written() -> None:

@@ -85,7 +85,7 @@ SAID = [
     (
         "Error 4126: Unresponsive receiver (reachable by EFA device but handshake failed)",
         "nccl.efa-peer-gone",
-        "killed for memory",
+        "OOM-killed",
     ),
     (
         "[gpu-node-0:1000] mtl_ofi_endpoint.h:49: *** The Open MPI OFI MTL is aborting the MPI job (via exit(3)).",
