@@ -131,7 +131,7 @@ def test_all_to_all_reaches_its_floor(
     faults=["nccl.unstable"],
 )
 def test_repeats_agree(nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """The repeats of every row of 1 GiB and more lie within the profile's spread.
+    """The repeats of every row of 1 GiB and more are within the profile's spread.
 
     A good median with a large spread means a shared fabric, a link that retrains, or a GPU that is throttled at times.
     Training then runs at the pace of the slowest repeat.
@@ -139,7 +139,7 @@ def test_repeats_agree(nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evide
     limit = profile.bench.spread_max
     skip_for_a_command(RING, spec, evidence)
     if limit is None:
-        evidence.skip("no profile says how far repeats may lie apart (bench.spread_max)")
+        evidence.skip("no profile has a maximum spread of repeats (bench.spread_max)")
     if profile.bench.repeats < 2:
         evidence.skip(f"profile {profile.name} requires one sweep only (bench.repeats)")
     for name in (RING, DEFAULT):
@@ -148,7 +148,7 @@ def test_repeats_agree(nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evide
             evidence.put(spread_findings(table, f"{OPERATIONS[name]} {name}", limit))
     evidence.note(
         f"profile {profile.name}: bench.spread_max {limit:.0%}; SuperBench calls a node defective 5 % below "
-        "its baseline (microsoft.github.io/superbenchmark, data diagnosis), and repeats may lie that far to "
+        "its baseline (microsoft.github.io/superbenchmark, data diagnosis), and repeats may deviate that far to "
         "either side"
     )
     evidence.verdict()
@@ -173,7 +173,7 @@ def judge(
     for text in notes(name, job, table, profile, facts(trial, 0, name)):
         evidence.note(text)
     if name == COMMAND and (size := (job["ranks"], job["nodes"])) != (spec.nodes * spec.gpus_per_node, spec.nodes):
-        evidence.unknown(f"floors are of all GPUs, and the program had {size[0]} ranks on {size[1]} nodes")
+        evidence.unknown(f"floors are for all GPUs, and the program had {size[0]} ranks on {size[1]} nodes")
     if not floors and profile.unjudged:
         evidence.put(impossible_findings(name, job, table, profile, spec))
         if evidence.findings:
@@ -214,6 +214,4 @@ def asks_for_ring(job: JobDocument | None) -> bool:
 def skip_for_a_command(name: str, spec: TrialSpec, evidence: Evidence) -> None:
     """Skip a check of the trial's own collectives if the user's program runs instead."""
     if runs_command(spec) and name != COMMAND:
-        evidence.skip(
-            "--command: your program is run in the place of this collective (nccl.bandwidth-default judges it)"
-        )
+        evidence.skip("--command: your program runs instead of this collective (nccl.bandwidth-default judges it)")

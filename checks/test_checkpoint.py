@@ -47,7 +47,7 @@ def test_a_checkpoint_is_saved_and_verified(
     if saved and parameters(model):
         evidence.put(rules.model_findings(trial, asked, saved, model))
     if asked.source:
-        evidence.note(f"the numbers are those of profile {profile.name}: {asked.source}")
+        evidence.note(f"the limits are those of profile {profile.name}: {asked.source}")
     evidence.verdict()
 
 

@@ -36,7 +36,9 @@ def test_images_are_named_as_asked(
     """
     images = images_of(admission.pod or dry_pod(spec))
     if not profile.images.digest and not profile.images.registries:
-        evidence.skip(f"the profile asks nothing of images; the run uses {', '.join(dict.fromkeys(images.values()))}")
+        evidence.skip(
+            f"the profile has no requirement for images; the run uses {', '.join(dict.fromkeys(images.values()))}"
+        )
     fits(evidence, pool, profile)
     if admission.pod is None:
         evidence.note("the server returned no admitted pod: changes by webhooks are judged once the pods run")
@@ -84,7 +86,7 @@ def test_images_reached_every_node(trial: TrialResult, profile: Profile, evidenc
     for node, image, seconds in image_pulls:
         evidence.note(f"{node}: {image} {pulled(seconds)}")
     if limits.pull_max_s is None and not limits.registries and not limits.digest:
-        evidence.skip("the profile states no limit for pulls and asks nothing of images")
+        evidence.skip("the profile has neither a time limit for pulls nor a requirement for images")
     if limits.registries or limits.digest:
         evidence.put(image_findings(ran(trial), limits))
     if limits.pull_max_s is not None:

@@ -111,7 +111,7 @@ def test_every_node_reaches_its_floor(
         evidence.put(floor_findings(table, floors, node))
     if not floors:
         evidence.skip(
-            f"profile {profile.name or '(none)'} has no floor for {COLLECTIVE} on one node: it is shown, not judged"
+            f"profile {profile.name or '(none)'} has no floor for {COLLECTIVE} on one node: shown, not judged"
         )
     evidence.note(*sources(floors, profile))
     evidence.verdict()
@@ -120,6 +120,6 @@ def test_every_node_reaches_its_floor(
 def skip_without_peers(spec: TrialSpec, evidence: Evidence) -> None:
     """Skip the check if a node has only one GPU."""
     if any(chosen.command for chosen in spec.collectives):
-        evidence.skip("--command: your program runs over all nodes, and nothing runs on a node alone")
+        evidence.skip("--command: your program runs over all nodes, and nothing runs on a single node")
     if not any(chosen.scope == "node" for chosen in spec.collectives):
-        evidence.skip(f"the trial has {spec.gpus_per_node} GPU a node: there is nothing inside a node to measure")
+        evidence.skip(f"the trial has {spec.gpus_per_node} GPU a node: there is no intra-node traffic to measure")

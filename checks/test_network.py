@@ -53,7 +53,7 @@ def test_whole_packets_get_through(trial: TrialResult, spec: TrialSpec, profile:
     evidence.expect(arrow(trial, a, b) for a, b in directions(spec))
     evidence.put(mtu_findings(trial, spec, profile))
     if profile.network.mtu is None:
-        evidence.note("no profile names the MTU of the pod network: only holes and differences are faults")
+        evidence.note("no profile names the MTU of the pod network: only MTU black holes and differences are faults")
     evidence.verdict()
 
 

@@ -222,7 +222,7 @@ def test_labels_agree_with_the_gpus(pool: Pool, profile: Profile, evidence: Evid
     """
     findings = list(label_findings(pool, resource_of(profile)))
     if not findings:
-        evidence.skip("no node of the pool carries a count of GPU feature discovery")
+        evidence.skip("no node of the pool has the GPU count label of GPU feature discovery")
     evidence.judge(findings)
 
 
@@ -256,7 +256,7 @@ def test_enough_gpus_are_free(
     skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
     free = rooms(cluster, pool.nodes, spec, pool.parts)
     if evidence.withheld and len(free) < spec.nodes:
-        evidence.leave_open("cluster", f"{len(free)} of {spec.nodes} nodes that the trial takes can be looked at")
+        evidence.leave_open("cluster", f"{len(free)} of {spec.nodes} nodes that the trial takes can be examined")
     else:
         evidence.put(shortage(free, pool, spec))
     evidence.put(room_findings(free, spec))

@@ -28,7 +28,7 @@ from jobs.trial.job_spec import MOST_NODES
 from jobs.trial.launch_stack import LaunchStack
 from jobs.trial.spec import TrialSpec
 
-NO_QUEUE = "the trial goes through no queue: neither the profile (launch.queue) nor --queue names one"
+NO_QUEUE = "the trial uses no queue: neither the profile (launch.queue) nor --queue names one"
 
 
 @pytest.mark.preflight
@@ -87,13 +87,13 @@ def test_a_flavor_is_of_one_kind_of_nodes(
     product, with the node label that distinguishes them, keeps a job on one.
     """
     if spec.queue is None or spec.queue.kind != "kueue":
-        evidence.skip("the trial goes through no queue of Kueue")
+        evidence.skip("the trial uses no queue of Kueue")
     require_seen(evidence, cluster, "nodes")
     if why := launch_stack.not_seen.get("cluster") or launch_stack.not_seen.get("flavors"):
         evidence.skip(f"the queue's flavors are not seen: {why}")
     findings = list(hardware_findings(launch_stack, cluster.nodes, spec))
     if not findings:
-        evidence.skip("no flavor of the queue is of nodes that offer GPUs")
+        evidence.skip("no flavor of the queue selects nodes that offer GPUs")
     evidence.judge(findings)
 
 
@@ -152,6 +152,6 @@ def test_a_gang_that_does_not_fit_starts_nothing(
         evidence.skip(f"not tried: {refused}")
     pods = too_many(launch_stack, spec, gpu_nodes)
     if pods > MOST_NODES:
-        evidence.skip(f"not tried: the queue's quota holds {pods - 1} such pods, and a job has at most {MOST_NODES}")
+        evidence.skip(f"not tried: the queue's quota covers {pods - 1} such pods, and a job has at most {MOST_NODES}")
     too_large = seatrial.gang_spec(spec, pods)
     evidence.judge(gang_findings(run_trial(too_large), too_large))

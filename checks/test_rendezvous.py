@@ -49,5 +49,5 @@ def test_every_rank_opens_the_port_of_every_peer(trial: TrialResult, spec: Trial
     evidence.note(*convention_notes(trial, spec))
     skew = largest_skew_s(trial, spec)
     if skew > MAX_SKEW_S:
-        evidence.note(f"the clocks of two ranks differ by {skew:.1f} s: their logs cannot be read side by side")
+        evidence.note(f"the clocks of two ranks differ by {skew:.1f} s: timestamps of their logs cannot be compared")
     evidence.verdict()

@@ -52,7 +52,7 @@ def test_a_pod_sees_its_gpus(
     if managed:
         evidence.note(f"{managed}: the driver's version is shown, not judged")
     elif not profile.runtime.driver_min:
-        evidence.note("no profile names a minimum driver version: it is shown, not judged")
+        evidence.note("no profile names a minimum driver version: shown, not judged")
     evidence.verdict()
 
 
@@ -195,7 +195,7 @@ def test_every_nvlink_is_up(trial: TrialResult, spec: TrialSpec, profile: Profil
     """
     links = profile.runtime.nvlinks
     if links is None:
-        evidence.skip("no profile names how many NVLinks a GPU has (runtime.nvlinks)")
+        evidence.skip("no profile has the number of NVLinks per GPU (runtime.nvlinks)")
     judge(trial, spec, gpu_health.link_ailments(links), ("nvlinks_active",), f"{links} active NVLinks", evidence)
     evidence.verdict()
 

@@ -103,7 +103,7 @@ def test_cluster_policy_is_ready(
             "clusterpolicies.nvidia.com",
             ok=False,
             observed="none" if policies_found.served else "not installed",
-            expected="the GPU operator, as the profile says",
+            expected="the GPU operator (profile)",
             fault="stack.no-operator",
         )
     elif not policies_found.items:

@@ -97,7 +97,7 @@ def test_all_nodes_run_one_job(swept: Swept, profile: Profile, seatrial: Session
     if len(swept.blame.proven) < 3:
         evidence.skip(f"{len(swept.blame.proven)} nodes passed: a pair is not a larger job")
     if swept.end is None:
-        evidence.unknown(f"the job over all nodes did not run: {swept.problem or 'nothing says why'}")
+        evidence.unknown(f"the job over all nodes did not run: {swept.problem or 'cause unknown'}")
     evidence.judge(scale_findings(swept, profile))
 
 
@@ -179,5 +179,5 @@ def test_no_node_trains_slowly(swept: Swept, profile: Profile, evidence: Evidenc
     Nodes that pass every collective can still train slowly: one throttled GPU, a host in power saving.
     """
     if on_cpus(sweep_training.members(swept)):
-        evidence.skip("the ranks ran on CPUs: how long their steps take says nothing of GPUs")
+        evidence.skip("the ranks ran on CPUs: their step times do not apply to GPUs")
     evidence.judge(sweep_training.pace_findings(swept, profile.training), sweep_training.notes(swept, profile.training))

@@ -57,7 +57,7 @@ def test_no_topology_policy_refuses_the_pods(
     elif topologies.hidden:
         evidence.skip(f"the policies are not seen: {topologies.hidden}")
     if not evidence.findings and not any(zones[name].policy for name in nodes if name in zones):
-        evidence.skip("the policies are not seen: no NodeResourceTopology object reports it one of these nodes'")
+        evidence.skip("the policies are not seen: no NodeResourceTopology object reports one of these nodes")
     shaped = [name for name in nodes if name in zones and (zones[name].offers or not evidence.findings)]
     evidence.put(policy_findings(shaped, zones, spec))
     if unseen := [name for name in nodes if name not in zones]:
@@ -83,7 +83,7 @@ def test_every_gpu_has_a_card_beside_it(
     another NIC, slows one rail, and with it the whole job.
     """
     if profile.topology.gpu_nic_max is None:
-        evidence.skip("no profile names how far a GPU may be from its network card")
+        evidence.skip("no profile has a maximum distance between GPU and NIC")
     evidence.judge(affinity_findings(trial, spec, profile), [f"the limit: {profile.topology.source}"])
 
 

@@ -15,7 +15,7 @@ from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
 from seatrial.logs.bandwidth.hardware import of_other_kind
 
-CPUS = "the ranks ran on CPUs: how long their steps take is shown and says nothing of GPUs"
+CPUS = "the ranks ran on CPUs: step times are shown and do not apply to GPUs"
 
 
 @pytest.mark.acceptance
@@ -57,7 +57,7 @@ def test_products_repeat_bitwise(training_ranks: list[Member], evidence: Evidenc
     error: no counter shows it, and a run is worthless weeks later.
     """
     if amd(training_ranks):
-        evidence.skip("hipBLAS does not promise the same bits at every run: the products are in the evidence, unjudged")
+        evidence.skip("hipBLAS does not guarantee bitwise identical results: the products are recorded, not judged")
     evidence.judge(rules.products(training_ranks))
 
 
@@ -185,7 +185,7 @@ def test_no_gpu_fails_while_it_trains(
     if rules.on_cpus(training_ranks):
         evidence.skip(CPUS)
     if amd(training_ranks):
-        evidence.skip("the GPUs are AMD's: they are not watched while they train")
+        evidence.skip("the GPUs are AMD's: they are not monitored during training")
     healthy = gpu_health.each_gpu
     evidence.put(healthy(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault", "training"))
     evidence.put(healthy(trial, spec, gpu_health.clock_ailments, ("throttle",), "no hardware slowdown", "training"))

@@ -8,7 +8,7 @@ from itertools import islice
 from .plain import plain
 from .schema import RecordedAction
 
-TITLE = "What to do with each node"
+TITLE = "Node actions"
 PARTS = 8
 """Maximum number of parts of a node that a line names; the record has all."""
 NODES = 50

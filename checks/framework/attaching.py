@@ -131,9 +131,9 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
     run = session.run
     if record["profile_digest"] != run.profile_digest:
         raise pytest.UsageError(
-            f"{session.options.attach} was begun with profile {record['profile']} "
-            f"({record['profile_digest'][7:19]}), and this is {run.profile} ({run.profile_digest[7:19]}): they do not "
-            "ask the same"
+            f"{session.options.attach} was started with profile {record['profile']} "
+            f"({record['profile_digest'][7:19]}), this run has {run.profile} ({run.profile_digest[7:19]}): "
+            "their requirements differ"
         )
     run.run_id, run.started = begun.run_id, record["started"]
     run.scope, run.selection, run.required = record["scope"], record["selection"], tuple(record["required"])

@@ -164,7 +164,7 @@ class Evidence:
             self.findings += [Finding(subject=_text(s), ok=None, observed="nothing was observed") for s in missing]
             raise CheckFailed(_sentence(bad, len(judged)))
         if not judged and not self.withheld:
-            raise CannotTell("nothing was observed, so there is nothing to judge")
+            raise CannotTell("nothing was observed, so nothing can be judged")
         if missing:
             shown = ", ".join(missing[:5])
             raise CannotTell(f"no finding for {shown} ({len(missing)} of {len(self._expected)} subjects)")

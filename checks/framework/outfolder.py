@@ -34,7 +34,7 @@ def clear(folder: Path) -> None:
             if _LOG.fullmatch(name := old.name) and old.is_file() and not old.is_symlink():
                 old.unlink(missing_ok=True)
     except NotADirectoryError:
-        raise pytest.UsageError(f"--out {folder}: this is a file, or lies below one; a folder is needed") from None
+        raise pytest.UsageError(f"--out {folder}: this is a file, or is below one; a folder is needed") from None
     except OSError as error:
         raise pytest.UsageError(f"--out {folder}: an old {name} cannot be removed: {error.strerror}") from error
 

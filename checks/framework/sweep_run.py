@@ -220,7 +220,7 @@ def _earlier(
 ) -> Earlier:
     """Return a sweep to continue; ``before``: the end of the sweep that it continued itself."""
     if "gpus_per_node" not in sweep:
-        raise ValueError("the record does not say how many GPUs per node it tested")
+        raise ValueError("the record has no GPU count per node")
     return Earlier(
         run_id=run["run_id"][:64],
         started=_time(run["started"]),
@@ -262,7 +262,7 @@ def _differences(earlier: Earlier, run: Run, now: datetime.datetime) -> Iterator
         hours = OLDEST.total_seconds() / 3600
         yield f"it has rounds of a run that ended {earlier.ended:%Y-%m-%d %H:%M} UTC, more than {hours:g} hours ago"
     if earlier.ended - now > CLOCKS:
-        yield f"its record says that it ended {earlier.ended:%Y-%m-%d %H:%M} UTC, and that is yet to come"
+        yield f"its record has an end in the future: {earlier.ended:%Y-%m-%d %H:%M} UTC"
 
 
 def _brief(digest: str) -> str:
@@ -277,13 +277,13 @@ def _time(text: Any) -> datetime.datetime:
             return moment.astimezone(datetime.UTC)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise ValueError("the record does not say when its run was")
+    raise ValueError("the record has no valid start time")
 
 
 def _ended(started: datetime.datetime, seconds: float) -> datetime.datetime:
     if seconds <= 0:
-        raise ValueError("the record does not say how long its run took")
+        raise ValueError("the record has no valid duration")
     try:
         return started + datetime.timedelta(seconds=seconds)
     except OverflowError:
-        raise ValueError("the record does not say how long its run took") from None
+        raise ValueError("the record has no valid duration") from None

@@ -186,7 +186,7 @@ def propose(
         made.because["extends"] = f"{profiles[parent].title}; its fabric and floors are inherited"
     else:
         made.open.append(
-            "no shipped profile fits: say fabric (kind, rails, rail_gbit_s, gdr) and floors yourself, "
+            "no shipped profile fits: set fabric (kind, rails, rail_gbit_s, gdr) and floors yourself, "
             "else transport and bandwidth stay unjudged"
         )
     document["gpu"] = {"resource": pool.resource, "per_node": pool.per_node}

@@ -77,7 +77,7 @@ class Floor:
         require(self.nodes >= 1, "nodes", "must be at least 1")
         require_positive(self, "busbw_gbps", "size")
         for name in ("source", "topology"):
-            require(bool(getattr(self, name).strip()), name, "must say where the number comes from")
+            require(bool(getattr(self, name).strip()), name, "must name the source of the number")
 
 
 PER_RANK = Size(2**28)

@@ -71,7 +71,7 @@ def require_known(name: str, what: str, value: str, choices: Collection[str]) ->
 def require_source(source: str, *numbers: object) -> None:
     """Reject numbers (None: not given) if the record's field `source` is empty."""
     given = any(number is not None for number in numbers)
-    require(not given or bool(source.strip()), "source", "must say where the numbers come from")
+    require(not given or bool(source.strip()), "source", "must name the source of the numbers")
 
 
 class _Once(yaml.constructor.SafeConstructor):

@@ -98,7 +98,7 @@ def latency(seconds: Sequence[float], limit_s: float, server: str) -> Finding:
     median = statistics.median(seconds)
     ok = median <= limit_s
     observed = f"{median:.3f} s (median of {len(seconds)} answers)"
-    return compared(server, ok, observed, f"at most {limit_s:g} s, as the profile says", "api.slow")
+    return compared(server, ok, observed, f"at most {limit_s:g} s (profile)", "api.slow")
 
 
 FEW_ANSWERS = 5

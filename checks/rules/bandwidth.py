@@ -79,7 +79,7 @@ def blind_findings(table: Table, floors: tuple[Floor, ...], profile: Profile) ->
             f"{floor.collective} {format_size(floor.size)}",
             f"{median(values):.1f}, which meets the floor of {floor.busbw_gbps:g} but is less than half of "
             f"the link rate (profile {profile.name}, fabric)",
-            f"a floor that sees a fallback: at least {least:g}",
+            f"a floor that detects a fallback: at least {least:g}",
             unit="GB/s",
         )
 
@@ -151,7 +151,7 @@ def spread_findings(table: Table, subject: str, limit: float) -> Iterator[Findin
             middle = median(values)
             spread = (max(values) - min(values)) / middle if middle else float(max(values) > 0)
             ok = spread <= limit
-            observed = f"{len(values)} repeats lie {spread:.1%} apart{_range(values)}"
+            observed = f"{len(values)} repeats differ by {spread:.1%}{_range(values)}"
             expected = f"at most {limit:.0%}"
             yield compared(f"{subject} {format_size(size)} {text}", ok, observed, expected, "nccl.unstable")
 
@@ -204,7 +204,7 @@ def notes(
         )
     chosen = job["env"].get("NCCL_ALGO")
     if algorithm != RING and chosen:
-        yield f"NCCL_ALGO={chosen} is set in the pods (profile, pod.env, or the image): NCCL did not choose by itself"
+        yield f"NCCL_ALGO={chosen} is set in the pods (profile, pod.env, or the image): NCCL did not choose it"
     yield from _dips(rows, facts)
 
 

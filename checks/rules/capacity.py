@@ -103,7 +103,7 @@ def _why_gone(node: Node | None, room: Room | None, *, drained: bool) -> str:
         return "was drained and is cordoned" if drained else "is cordoned"
     if not node.ready:
         return f"is not Ready ({node.ready_reason})"
-    return f"has no room ({room.observed})" if room and room.fault else "is not in the pool any more"
+    return f"has no room ({room.observed})" if room and room.fault else "is no longer in the pool"
 
 
 def shortage(node_rooms: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterator[Finding]:

@@ -227,7 +227,7 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         resumed += f", passed over {over}" if over else ""
         newer = any(s["state"] == VERIFIED for s in resume["passed_over"])
         older = newer or (crash["step"] or 0) <= step or crash["rank"] is None
-        alive = f"rank {crash['rank']} was to be killed while it wrote step {crash['step']}, and was not"
+        alive = f"rank {crash['rank']} should have been killed while it wrote step {crash['step']}, and was not"
         another = f"{killed}; resumed from step {step}, and step {_step(data)} was to be verified"
         loaded, refused = f"{killed}; step {step} was verified", False if REFUSED.search(error) else None
         lost = f"{loaded}, but not loaded: {error or 'no rank reported a reason'}"

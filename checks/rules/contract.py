@@ -107,9 +107,7 @@ def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
     yield from _rendezvous(workload, around)
     for group in workload.groups:
         if any(as_map(each.get("resources")).get("claims") for each in working(group.template)):
-            yield unknown(
-                _named(workload, group), "GPUs may be claimed (resource.k8s.io): a claim does not say how many"
-            )
+            yield unknown(_named(workload, group), "GPUs may be claimed (resource.k8s.io): a claim has no GPU count")
     if not gpu_groups:
         return
     for group in gpu_groups:
@@ -150,7 +148,9 @@ def _unreadable(workload: Workload, group: Group, around: Around) -> Iterator[Fi
             if not isinstance(each.get("value"), str | None):
                 wrong.append(f"{each.get('name')}: {each['value']!r} is not a string (quote it)")
         subject = _named(workload, group, container)
-        yield from (unknown(subject, safe(text, 200), "what the API server takes") for text in dict.fromkeys(wrong))
+        yield from (
+            unknown(subject, safe(text, 200), "fields that the API server accepts") for text in dict.fromkeys(wrong)
+        )
 
 
 def summary(workload: Workload, around: Around) -> str:
@@ -272,7 +272,7 @@ def _of_rdma(path: str) -> bool:
 def _without_profile(workload: Workload, group: Group, nics: Sequence[str], around: Around) -> Iterator[Finding]:
     subject = _named(workload, group)
     if nics:
-        yield passed(subject, f"asks for {', '.join(nics)}", "RDMA devices next to the GPUs")
+        yield passed(subject, f"requests {', '.join(nics)}", "RDMA devices next to the GPUs")
         if not all(may_lock(c) for c in _with_gpus(group, around)):
             why = "no capability IPC_LOCK: whether the nodes' memlock limit is high enough without is not known"
             yield unknown(subject, why, "capability IPC_LOCK, or unlimited memlock", fault="manifest.no-ipc-lock")
@@ -282,7 +282,7 @@ def _without_profile(workload: Workload, group: Group, nics: Sequence[str], arou
         yield failed(subject, observed, f"{offered} next to the GPUs", "manifest.no-rdma")
     elif around.nics is None or around.nics:
         why = "the pod requests no RDMA device: it is unknown whether the nodes have any (--profile defines it)"
-        yield unknown(subject, why, "what the fabric needs", fault="manifest.no-rdma")
+        yield unknown(subject, why, "requests that the fabric needs", fault="manifest.no-rdma")
     else:
         yield passed(subject, "the GPU nodes offer no RDMA device as a resource")
 
@@ -325,7 +325,7 @@ def _switched_off(
         value = known.get(name)
         if value and name not in usual and re.fullmatch(pattern, value.strip()):
             expected = f"{name} not set, where RDMA carries the data"
-            yield failed(subject, f"{name}={safe(value, 60)} switches RDMA off", expected, "manifest.nccl-env")
+            yield failed(subject, f"{name}={safe(value, 60)} disables RDMA", expected, "manifest.nccl-env")
     names = (known.get("NCCL_SOCKET_IFNAME") or "").lstrip("=").split(",")
     if names == ["lo"]:
         expected = "an interface that connects to the other nodes"
@@ -341,7 +341,7 @@ def _apart(workload: Workload, group: Group, around: Around) -> Iterator[Finding
     required = as_list(as_map(affinity).get("requiredDuringSchedulingIgnoredDuringExecution"))
     spread = as_list(as_map(group.template.get("spec")).get("topologySpreadConstraints"))
     if any(item.get("topologyKey") == "kubernetes.io/hostname" for item in (*required, *spread)):
-        yield passed(_named(workload, group), "its pods keep to different nodes")
+        yield passed(_named(workload, group), "its pods run on different nodes")
         return
     why = f"pods of {gpus} GPUs share a node of {each}: whether the job crosses nodes is not known"
     yield unknown(_named(workload, group), why, "podAntiAffinity by kubernetes.io/hostname, if it should")
@@ -409,14 +409,14 @@ def _service(workload: Workload, around: Around) -> Iterator[Finding]:
     made = any("controller-uid" in str(key) for key in as_map(spec.get("selector")))
     taken = [made or selects(spec.get("selector"), group.labels(rank)) for rank in (0, 1)]
     fault, selector = "manifest.service", f"the selector of Service {name}"
-    ready = f"Service {name} names pods once they are ready (publishNotReadyAddresses), and ready they are later"
+    ready = f"Service {name} names pods only once they are ready (publishNotReadyAddresses), which is too late"
     yield first_match(
         subject,
         f"a headless Service {name} (clusterIP None) that selects the job's pods",
         (not found and around.complete, False, f"Service {name} does not exist", fault),
         (not found, None, f"Service {name} is not in this manifest", fault),
         (spec.get("clusterIP") != "None", False, f"Service {name} is not headless: its pods have no names", fault),
-        (not taken[0], False, f"{selector} does not take the job's pods", fault),
+        (not taken[0], False, f"{selector} does not select the job's pods", fault),
         (not taken[1], False, f"{selector} selects rank 0 only: the other ranks have no DNS names", fault),
         (late, False, ready, fault),
         (True, True, f"Service {name} names its pods"),
@@ -459,7 +459,7 @@ def _meeting(workload: Workload, around: Around, subject: str, text: str) -> Fin
     host = text.strip("[]") if text.count(":") != 1 else text.partition(":")[0]
     first = ", ".join(workload.first[:3])
     ok, why = _is_first(workload, around, host)
-    observed = f"the ranks meet at {safe(host, 200)}{f': {why}' if why else ''}"
+    observed = f"the rendezvous endpoint is {safe(host, 200)}{f': {why}' if why else ''}"
     expected = f"rank 0's name{f', {safe(first, 300)}' if first else ''}"
     fault = "manifest.rendezvous" if ok is not True else ""
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
@@ -471,9 +471,7 @@ def _is_first(workload: Workload, around: Around, host: str) -> tuple[bool | Non
         return None, "a variable whose value is not in the manifest"
     if _LOOPBACK.fullmatch(host):
         alone = not (_together(workload, around) or workload.service)
-        return (
-            (None, "each pod by itself, if that is meant") if alone else (False, "every rank would meet itself alone")
-        )
+        return (None, "each pod alone, if intended") if alone else (False, "every rank would connect to itself only")
     if _ADDRESS_FORM.fullmatch(host):
         return None, "the owner of that address is unknown"
     short = _within(host, workload.namespace)

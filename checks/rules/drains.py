@@ -55,7 +55,7 @@ def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None
     ]
     if not held:
         return None
-    observed = f"a drain would wait for ever: {first_of(held, SHOWN)}"
+    observed = f"a drain would never end: {first_of(held, SHOWN)}"
     return failed(node.name, observed, "no long-running pod under a budget that allows no disruption", "drains.blocked")
 
 
@@ -103,4 +103,4 @@ def drain_notes(drains: Drains, policies: Listing) -> Iterator[str]:
             "drains the node" if as_map(upgrade.get("drain")).get("enable") is True else "deletes the pods with GPUs"
         )
         then = f"waits for pods with {first}, then {drain}" if first else f"{drain} and waits for no job"
-        yield f"the GPU operator upgrades drivers by itself: it {then} (driver.upgradePolicy)"
+        yield f"the GPU operator upgrades drivers automatically: it {then} (driver.upgradePolicy)"

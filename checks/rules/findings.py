@@ -100,7 +100,7 @@ def unlike(
         decided = [name for name, value in node_facts.items() if value and name in usual]
         other = [name for name in decided if line(name, node_facts[name]) != usual[name][0]]
         shown = ", ".join(f"{name} {node_facts[name]}" for name in other or decided)
-        blank = "nothing that most nodes share" if any(node_facts.values()) else "nothing reported"
+        blank = "no value that most nodes share" if any(node_facts.values()) else "nothing reported"
         silent = reported and not any(node_facts.values())
         yield Finding(
             subject=node,

@@ -22,7 +22,7 @@ from .rdma_offer import gke_networks
 OTHER_KIND = "nodes.other-kind"
 UNSEEN = (
     "Either the profile describes other machines, or all of this is missing here: this account may not list nodes. "
-    "An account that may can decide (labels and allocatable in kubectl get nodes -o yaml)"
+    "An account with that permission can decide (labels and allocatable in kubectl get nodes -o yaml)"
 )
 GOOGLES = "cloud.google.com/"
 """Prefixes of the labels of every GKE node (cloud.google.com/gke-nodepool and others)."""

@@ -128,7 +128,7 @@ def each_gpu(
 def _healthy(subject: str, gpu: GpuFacts, keys: tuple[Iterable[str], Iterable[str]], expected: str) -> Finding:
     values = [(key, value) for key in keys[0] if (value := gpu.get(key)) is not None]
     readings = [key if isinstance(value, bool | list | dict) else f"{key} {value}" for key, value in values]
-    observed = f"{gpu['name'] or 'GPU'}: nothing wrong in {', '.join(readings)}" if readings else "nothing reported"
+    observed = f"{gpu['name'] or 'GPU'}: no fault in {', '.join(readings)}" if readings else "nothing reported"
     lost = [key for key in keys[1] if gpu.get(key) is None]
     observed += f"; not reported, unlike on most GPUs: {', '.join(lost)}" if readings and lost else ""
     return proven(subject, not (lost or not readings), observed, expected)

@@ -52,24 +52,20 @@ def image_findings(images: Mapping[str, str], required: ImagesSection) -> Iterat
     for container, image in images.items():
         subject = f"{container}: {image}"
         if required.registries and not allowed(image, required.registries):
-            expected = f"below {' or '.join(required.registries)}, as the profile says"
+            expected = f"below {' or '.join(required.registries)} (profile)"
             yield failed(subject, f"pulled from {full_name(image).partition('/')[0]}", expected, "images.registry")
         elif required.digest and "@sha256:" not in image:
             observed = "named by a mutable tag"
-            yield failed(
-                subject, observed, "named by its digest (name@sha256:...), as the profile says", "images.not-by-digest"
-            )
+            yield failed(subject, observed, "named by its digest, name@sha256:... (profile)", "images.not-by-digest")
         else:
-            yield passed(subject, "named as the profile asks", "the same")
+            yield passed(subject, "named as the profile requires", "the same")
 
 
 def pull_findings(pulls: Iterable[tuple[str, str, float | None]], limit_s: float) -> Iterator[Finding]:
     """Judge (node, image, seconds) of each pull; pulls without an event are not judged."""
     for node, image, seconds in pulls:
         ok = None if seconds is None else seconds <= limit_s
-        yield compared(
-            node, ok, f"{image} {pulled(seconds)}", f"at most {limit_s:g} s, as the profile says", "images.slow-pull"
-        )
+        yield compared(node, ok, f"{image} {pulled(seconds)}", f"at most {limit_s:g} s (profile)", "images.slow-pull")
 
 
 def pulled(seconds: float | None) -> str:

@@ -178,7 +178,7 @@ def offer(node: Node, profile: Profile, plugins: Sequence[PodUse] = ()) -> Findi
             ok=ok,
             observed=observed,
             fault=fault,
-            expected=f"{expected}, as the profile {profile.name} says (gpu.per_node)",
+            expected=f"{expected} (profile {profile.name}, gpu.per_node)",
         )
     return compared(node.name, not fault, observed, f"{expected} allocatable" if expected else "GPUs", fault)
 
@@ -195,7 +195,7 @@ def offered_before(cluster: Inventory, profile: Profile, spec: TrialSpec, *, beg
         seen = node.allocatable.get(spec.gpu_resource, 0)
         count = (asked if spec.gpu_resource else 0) if begun else min(asked or seen, seen)
         by_profile = bool(asked) and count == asked
-        found[node.name] = (count, "as the profile says (gpu.per_node)" if by_profile else "as before the trial")
+        found[node.name] = (count, "as in the profile (gpu.per_node)" if by_profile else "as before the trial")
     return found
 
 
@@ -211,7 +211,7 @@ def kept(
     for name in sorted(tried):
         node = nodes.get(name)
         if node is None:
-            yield unknown(name, "no node of the cluster any more", "the node that was tried", fault="job.disrupted")
+            yield unknown(name, "no longer a node of the cluster", "the node that was tried", fault="job.disrupted")
             continue
         offered, (count, source) = node.allocatable.get(resource, 0), before.get(name, (0, ""))
         observed = f"{offered} {resource} allocatable after the trial" if resource else "Ready after the trial"
@@ -229,7 +229,7 @@ def _none_offered(node: Node, resource: str, observed: str, ready: PodUse | None
         observed = f"no {resource} at all: no device plugin has registered with its kubelet"
     elif node.capacity[resource] == 0:
         observed = "0 allocatable, 0 in capacity"
-        observed += ": a device plugin was there once and is not any more" if ready is None else ""
+        observed += ": a device plugin existed before and is gone" if ready is None else ""
     if ready is not None:
         return f"{observed}; its pod {ready.namespace}/{ready.name} is Ready: it found no GPU, or its kubelet lost it"
     note = away(node)

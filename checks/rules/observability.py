@@ -23,13 +23,13 @@ def exporter_findings(nodes: Sequence[Node], pods: Iterable[PodUse]) -> Iterator
         ready = any(pod.ready for pod in here)
         why = f"{here[0].name} is not ready ({here[0].trouble or here[0].phase})" if here else "no exporter runs here"
         observed = "an exporter is ready" if ready else why
-        expected = "a ready exporter of GPU metrics, as the profile says"
+        expected = "a ready exporter of GPU metrics (profile)"
         yield compared(node.name, ready, observed, expected, "observability.dcgm-missing")
 
 
 def monitor_finding(monitors: Listing) -> Finding:
     """Judge whether a ServiceMonitor selects the exporter, by its name or its selector."""
-    expected = "a ServiceMonitor of the GPU exporter, as the profile says"
+    expected = "a ServiceMonitor of the GPU exporter (profile)"
     named = [_name(item) for item in monitors.items if _means_exporter(item)]
     if named:
         return passed(f"servicemonitor/{named[0]}", "there", expected)

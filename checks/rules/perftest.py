@@ -46,7 +46,7 @@ SLOW, ALL_SLOW, SLOW_GPU, FAILS = (
     "rdma.low-bandwidth-gpu",
     "rdma.write-failed",
 )
-PACKAGES = {"ib_write_bw": "perftest", "fi_pingpong": "libfabric's utilities (the EFA installer brings them)"}
+PACKAGES = {"ib_write_bw": "perftest", "fi_pingpong": "libfabric's utilities (part of the EFA installer)"}
 SHOWN = 8
 End = tuple[int, str]
 """One end of a link: a rank and one of its NICs."""

@@ -201,7 +201,7 @@ def _topologies(launch_stack: LaunchStack, nodes: Sequence[Node], needed: int) -
             yield _placeable(each, members[each.flavor], needed)
     if topologies and not any(members.values()) and len(topologies) == len(flavors_of(launch_stack.cluster)):
         named = ", ".join(f"resourceflavor/{each.flavor}" for each in topologies)
-        yield unknown(named, "no node of the pool is seen to be of it", "a flavor of the pool's nodes")
+        yield unknown(named, "no visible node of the pool belongs to it", "a flavor of the pool's nodes")
 
 
 def _placeable(topology: FlavorTopology, members: Sequence[Node], needed: int) -> Finding:
@@ -285,7 +285,7 @@ def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         return
     if queue is None or queue.admitted_s is None:
         why = queue.not_seen if queue and queue.not_seen else f"the job ended as {trial.state} before it was admitted"
-        yield unknown(named, why, "the queue lets the job in")
+        yield unknown(named, why, "the queue admits the job")
         return
     placed = sum(1 for replica in trial.replicas if replica.node and replica.index < spec.nodes)
     through = f" through {queue.cluster_queue}" if queue.cluster_queue else ""

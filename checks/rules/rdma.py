@@ -185,7 +185,7 @@ def _too_few(node: str, ports: Sequence[RdmaPort], good: int, required: _Require
         yield failed(node, f"{good} RDMA devices in the pod", required.expected, "rdma.no-device")
         return
     for port in foreign[: required.count - good]:
-        observed, expected = f"link layer {port['link_layer']}", f"{required.layer}, as the profile's fabric is"
+        observed, expected = f"link layer {port['link_layer']}", f"{required.layer} (the profile's fabric)"
         yield failed(f"{node} {_name(port)}", observed, expected, "rdma.wrong-link-layer")
 
 
@@ -299,4 +299,4 @@ def _nic_notes(trial: TrialResult, rank: int, least_gbps: float) -> Iterator[str
         if state and state != "ACTIVE":
             yield f"{place(trial, rank)}: the port of {name} is {state}"
         elif isinstance(rate, int | float) and 0 < rate < least_gbps:
-            yield f"{place(trial, rank)}: {name} runs at {rate:g} Gb/s, the profile says {least_gbps:g}"
+            yield f"{place(trial, rank)}: {name} runs at {rate:g} Gb/s, the profile requires {least_gbps:g}"

@@ -135,4 +135,4 @@ def idle_note(trial: TrialResult, spec: TrialSpec) -> str:
             and p["usable"] is not False
             and _carried(moved.get(f"{p['name']}:{p['port']}", {})) == 0
         ]
-    return f"ports that are up and carried nothing: {', '.join(idle[:8])}" if idle else ""
+    return f"active ports without traffic: {', '.join(idle[:8])}" if idle else ""

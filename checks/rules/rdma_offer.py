@@ -58,7 +58,7 @@ def _offer(node: Node, resource: str, count: int, plugins: Mapping[str, Sequence
     offered, has = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
     expected = f"at least {count} {resource} (the request of a pod)"
     if 0 < (most := _most(resource, count, devices, offered)) < offered:
-        expected = f"{most} {resource}, as the profile says (fabric.devices, pod.resources)"
+        expected = f"{most} {resource} (profile, fabric.devices, pod.resources)"
         return unknown(node.name, f"{offered} {resource} allocatable", expected, fault="nodes.other-kind")
     if offered >= count:
         return passed(node.name, f"{offered} {resource} allocatable", expected)

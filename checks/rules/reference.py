@@ -136,4 +136,4 @@ def _crosses(job: JobDocument) -> bool:
 
 def _sums(job: JobDocument) -> Iterator[str]:
     if any(side["wrong"] is None for table in job["tables"] for row in table["rows"] for side in sides(row)):
-        yield "the results, since #wrong holds no count"
+        yield "the results, since #wrong has no count"

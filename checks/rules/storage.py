@@ -127,7 +127,7 @@ def _path(subject: str, seen_path: TriedPath, asked_path: StoragePath, hung: str
     elif asked_path.not_empty and seen_path["entries"] is None and not seen_path["read_mb_s"]:
         ok, observed = None, f"{as_seen}; it is unknown whether it is empty"
     elif asked_path.not_empty and seen_path["entries"] == 0:
-        ok, fault, observed = False, "storage.not-visible", f"{as_seen}; there is nothing in it"
+        ok, fault, observed = False, "storage.not-visible", f"{as_seen}; it is empty"
     elif asked_path.files:
         ok, observed = _files(asked_path, seen_path)
         fault = "" if ok else "storage.files-missing"
@@ -147,7 +147,7 @@ def _files(asked_path: StoragePath, seen_path: TriedPath) -> tuple[bool | None, 
         return None, f"{tried} of {asked} files were tried before the time was up"
     if empty := seen_path["files_empty"]:
         shown = _some(seen_path["files_empty_named"], empty)
-        return None, f"{empty} of {asked} files have nothing in them, so that nothing was read of them: {shown}"
+        return None, f"{empty} of {asked} files are empty, so no data was read from them: {shown}"
     return True, f"{_observed(seen_path)}, {tried} files can be read"
 
 
@@ -235,7 +235,7 @@ def burst_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection)
             observed = f"{burst['path']}: {burst['error']}, while {burst['writers']} ranks wrote"
             yield failed(subject, observed, "every rank's file", fault)
         elif burst["error"] or not burst["bytes"] or burst["mb_s"] is None:
-            empty = "nothing was written: no room" if burst["bytes"] == 0 else "bytes and duration are unknown"
+            empty = "nothing was written: no space left" if burst["bytes"] == 0 else "bytes and duration are unknown"
             observed = f"{burst['path']}: {burst['error'] or empty}"
             yield unknown(subject, observed, expected)
         else:

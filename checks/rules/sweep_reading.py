@@ -24,8 +24,8 @@ from jobs.trial.parts import Sweep
 from .sweep_texts import NO_HARDWARE, card_of, devices_of, rest_of
 from .swept import Earlier, Swept, without
 
-NEVER_JOINED = "its pod did not start, or its agent did not come"
-NO_AGENT = "its pod ran, and its agent did not come"
+NEVER_JOINED = "its pod did not start, or its agent did not connect"
+NO_AGENT = "its pod ran, but its agent did not connect"
 ENDED = "its pod ran, and the sweep ended before its turn"
 
 
@@ -84,7 +84,7 @@ def _unmet(trial: TrialResult) -> dict[str, str]:
             reports: list[SweepAgent] = numbered(trial.evidence[rank].stages, "agent")
             if reports:
                 where, error = reports[-1]["address"], reports[-1]["error"]
-                why[node] = f"its pod ran, and its agent did not reach rank 0's pod at {where}: {safe(error, 200)}"
+                why[node] = f"its pod ran, but its agent did not reach rank 0's pod at {where}: {safe(error, 200)}"
     return why
 
 
@@ -246,6 +246,6 @@ def misplaced(
         elif ranks - there:
             said, known = (", ".join(map(str, sorted(each))) for each in (ranks - there, there))
             elsewhere[node] = (
-                f"the pod with index {said} says that it runs on it; by the API server that with index {known} did"
+                f"the pod with index {said} reports to run there, but by the API server index {known} does"
             )
     return elsewhere

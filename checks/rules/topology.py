@@ -101,7 +101,7 @@ def asked_for(
     if reported is None:
         objects = hidden or "no NodeResourceTopology object reports it"
         return {**zones}, dict.fromkeys(
-            unreported, f"{objects}, and this account may not ask kubelets (get nodes/proxy)"
+            unreported, f"{objects}, and this account has no permission for kubelets' API (get nodes/proxy)"
         )
     return with_kubelets(zones, reported), {node: each.problem for node, each in reported.items()}
 

@@ -176,13 +176,13 @@ def _doubt(
     """Explain why one product does not pass although it is not a fault; '' if it passes."""
     key, kind = _work_of(member, product), product["kind"]
     if not kind or product["differs"] is None or (product["made"] or 0) < LEAST_PRODUCTS:
-        return f"{kind or 'an unnamed format'} does not say how many of {LEAST_PRODUCTS} or more differ"
+        return f"{kind or 'an unnamed format'} does not list how many of {LEAST_PRODUCTS} or more differ"
     if member.reported["device"] != "cuda" or product["differs"]:
         return ""
     if not product["digest"]:
         return f"no digest in {kind}"
     if len(digests[key]) > 1 and key not in usual:
-        return f"the {digests[key].total()} GPUs of its kind disagree in {kind}, without a majority"
+        return f"the {digests[key].total()} GPUs of its kind differ in {kind}, without a majority"
     gpus_of_name = sum(made.total() for other, made in digests.items() if other[0] == key[0] and kind in other)
     if digests[key].total() == 1 < gpus_of_name:
         return f"no other GPU of its name made the same product in {kind}: {', '.join(str(part) for part in key)}"
@@ -254,7 +254,7 @@ def losses(members: Sequence[Member]) -> Iterator[Finding]:
             fault, observed = "training.loss-not-finite", f"not a finite number at {where}"
             yield failed(name, observed, FALLING, fault)
         elif name in shared:
-            observed = f"not a finite number at step {shared[name]}; {', '.join(named[:SHOWN])} is where it comes from"
+            observed = f"not a finite number at step {shared[name]}; its source: {', '.join(named[:SHOWN])}"
             yield unknown(name, observed, FALLING)
         else:
             yield _falling(member)

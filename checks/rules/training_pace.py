@@ -87,7 +87,7 @@ def rate(pace: Pace, asked: TrainingSection, job: str, other: Sequence[str] = ()
         observed += f"; the GPUs are {', '.join(other)}, the floor is for those of the profile (gpu.product)"
         return unknown(job, observed, expected)
     if asked.batch and pace.batch != asked.batch:
-        observed += f"; with {pace.batch} sequences a step for lack of memory, the floor is for {asked.batch}"
+        observed += f"; with {pace.batch} sequences a step, since memory is short; the floor is for {asked.batch}"
         return unknown(job, observed, expected)
     return compared(job, pace.tflops >= (asked.tflops or 0), observed, expected, "training.low-tflops")
 
@@ -95,7 +95,7 @@ def rate(pace: Pace, asked: TrainingSection, job: str, other: Sequence[str] = ()
 def exposed(pace: Pace, asked: TrainingSection, job: str) -> Finding:
     """Judge the exposed communication of a step."""
     explained = max(HIDDEN * pace.bare, UNSEEN * pace.step)
-    expected = f"at most {explained:.1f} ms: the gradients alone take {pace.bare:.1f} ms"
+    expected = f"at most {explained:.1f} ms: communication of the gradients alone takes {pace.bare:.1f} ms"
     limit = explained
     if asked.exposed_max is not None and asked.exposed_max * pace.step < explained:
         limit = asked.exposed_max * pace.step
@@ -106,7 +106,7 @@ def exposed(pace: Pace, asked: TrainingSection, job: str) -> Finding:
     )
     ok: bool | None = pace.exposed <= limit
     if pace.bare <= 0 and limit == explained:  # communication without compute was not measured
-        ok, observed = None, f"{observed}; the time of the gradients alone is unknown"
+        ok, observed = None, f"{observed}; the communication time of the gradients alone is unknown"
     return compared(job, ok, observed, expected, "training.exposed-communication")
 
 
@@ -163,7 +163,7 @@ def notes(members: Sequence[Member], pace: Pace | None) -> Iterator[str]:
             yield f"{mode['mode']}: {pace_ms}, not judged"
     memory = [m.reported["memory_mib"] for m in members if m.reported["memory_mib"] is not None]
     if memory:
-        yield f"at most {max(memory):.0f} MiB of a GPU's memory were taken"
+        yield f"at most {max(memory):.0f} MiB of a GPU's memory were in use"
     missing = {str(p["kind"]): str(p["why"]) for m in members for p in m.reported["products"] if p["why"]}
     for kind, why in sorted(missing.items()):
         yield f"no product in {kind}: {why}"

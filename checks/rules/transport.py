@@ -113,8 +113,8 @@ def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]
         # For a channel over NVLink only its sender prints a line (transport/p2p.cc); for a network both ends do.
         whole = pair["direction"] == "both" or set(pair["transports"]) == {"mnnvl"}
         subject = by_node(trial, f"{pair['src']} -> {pair['dst']}") + f" ({name})"
-        shown = counts if whole else f"{counts}, as one of the two ends shows ({pair['direction']})"
-        yield proven(subject, whole, shown, "no socket, seen by both ends", fault=fault)
+        shown = counts if whole else f"{counts}, logged by one of the two ends ({pair['direction']})"
+        yield proven(subject, whole, shown, "no socket, logged by both ends", fault=fault)
     # 'connected': the ranks with a channel line of any kind. A log that ends before these lines does not show the
     # transport.
     connected = sum(len(host["connected"]) for host in job["hosts"])
@@ -124,7 +124,7 @@ def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]
         observed = f"{connected} of {job['ranks']} ranks show their channels in the log"
         yield unknown(subject_of(name), observed, "all ranks", fault=fault)
     elif cut := _cut(job):
-        yield unknown(subject_of(name), cut, "the whole log of every rank", fault="nccl.log-truncated")
+        yield unknown(subject_of(name), cut, "the complete log of every rank", fault="nccl.log-truncated")
 
 
 def _cut(job: JobDocument) -> str:
@@ -136,16 +136,16 @@ def _cut(job: JobDocument) -> str:
     if not job["truncated"] or not all(t["complete"] for t in job["tables"]):
         return ""
     causes = [f["cause"] for f in job["faults"] if f["fault"] == "nccl.log-truncated"]
-    return f"the log is not whole: {causes[0]}" if causes and causes[0] else "the log is not whole"
+    return f"the log is incomplete: {causes[0]}" if causes and causes[0] else "the log is incomplete"
 
 
 def _unseen(job: JobDocument, fault: str) -> str:
     """Describe missing parts of the log, by the analyzer's text if any, and the setting for the next run."""
     kind = job["inter_node_transport"]
     if kind == "none":
-        return "nothing crossed nodes: the log is of one node"
+        return "no traffic between nodes: the log has one node only"
     if job["crash"]:
-        return "NCCL ended before it named its channels (nccl.completed says why)"
+        return "NCCL ended before it logged its channels (nccl.completed reports the cause)"
     cause = next((f["cause"] for f in job["faults"] if f["fault"] == fault and f["cause"]), "")
     banner = f" (a network was selected: {kind})" if kind != "unknown" else ""
     said = [f"the log does not show the transport{banner}", cause, job["advice"] or ""]

@@ -492,7 +492,7 @@ def _called_bad(name: str, state: NodeHistory) -> str:
     """Name a bad node with its faults and, if known, its action."""
     node = state.nodes[name]
     asked = f"; {in_words(node.action)}" if node.action else ""
-    return f"called bad: {name} ({', '.join(node.faults)}{asked})"
+    return f"bad node: {name} ({', '.join(node.faults)}{asked})"
 
 
 def _accused(record: Record) -> list[str]:

@@ -162,7 +162,7 @@ def terminated(status: Unstructured) -> PodSymptom | None:
     if reason == "OOMKilled":
         return PodSymptom(
             fault="container.oom",
-            issue=Issue(reason, f"container {status.get('name')} was killed for memory, exit code {code}"),
+            issue=Issue(reason, f"container {status.get('name')} was OOM-killed, exit code {code}"),
             err_class=ERR_PROGRAM,
             expected="the container stays below its memory limit",
             rank=KILLED,

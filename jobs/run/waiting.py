@@ -92,7 +92,7 @@ def too_late(
         if queued
         else "The last event names the reason: a large image, an address or a volume."
         if any(replica.pod for replica in outcome.replicas)
-        else "No pod of this job was created, and no event says why. Does the controller of such jobs run "
+        else "No pod of this job was created, and no event shows the cause. Does the controller of such jobs run "
         "(kube-controller-manager, or the operator of this kind), and does it lead (kubectl get leases -A)?",
         err_class=None if queued else ERR_INFRA,  # a full queue shows nothing about the cluster
     )

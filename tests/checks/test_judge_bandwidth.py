@@ -82,7 +82,7 @@ def test_a_card_below_its_rate_or_down_is_named(trial, h100):
         ]
     }
     down = "gpu-node-1: the port of mlx5_5 is DOWN"
-    assert list(rdma.nic_notes(trial, h100)) == ["gpu-node-1: mlx5_3 runs at 100 Gb/s, the profile says 400", down]
+    assert list(rdma.nic_notes(trial, h100)) == ["gpu-node-1: mlx5_3 runs at 100 Gb/s, the profile requires 400", down]
     assert list(rdma.nic_notes(trial, Profile())) == [down]
 
 
@@ -114,7 +114,7 @@ def test_cards_that_are_grouped_are_noted_by_their_own_rate(trial):
     assert list(rdma.nic_notes(trial, load_profile("p5-efa"))) == []
     trial.evidence[0].stages["rdma"]["devices"][0]["rate_gbps"] = 50.0
     assert list(rdma.nic_notes(trial, load_profile("p5-efa"))) == [
-        "gpu-node-0: rdmap79s0 runs at 50 Gb/s, the profile says 100"
+        "gpu-node-0: rdmap79s0 runs at 50 Gb/s, the profile requires 100"
     ]
 
 

@@ -94,7 +94,7 @@ def test_how_many_ranks_it_starts_is_its_own_business(command):
     ("changes", "words"),
     [
         ({"nccl_lines": 0}, "a table and no line of NCCL"),
-        ({"inter_node_transport": "none"}, "nothing crossed nodes"),
+        ({"inter_node_transport": "none"}, "no traffic between nodes"),
         ({"hosts": ["old-a", "old-b"]}, "other hosts than the trial's pods (old-a, old-b)"),
         ({"hosts": ["old-a", "old-b"], "crash": True}, "other hosts"),
         ({"hosts": ["old-a", "old-b"], "faults": ["nccl.socket-fallback"]}, "other hosts"),

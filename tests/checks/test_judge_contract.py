@@ -265,8 +265,8 @@ def test_shared_memory(change, bad):
     [
         (lambda service: service["spec"].update(clusterIP="10.0.0.1"), "not headless"),
         (lambda service: service["spec"].pop("clusterIP"), "not headless"),
-        (lambda service: service["spec"].update(selector={"app": "other"}), "does not take"),
-        (lambda service: service["spec"].pop("selector"), "does not take"),
+        (lambda service: service["spec"].update(selector={"app": "other"}), "does not select"),
+        (lambda service: service["spec"].pop("selector"), "does not select"),
         (
             lambda service: service["spec"]["selector"].update({"batch.kubernetes.io/job-completion-index": "0"}),
             "rank 0 only",
@@ -325,7 +325,7 @@ def test_the_rendezvous_is_rank_0s_name(address, expected, typed):
     main_of(job)["env"] = env if typed else [*env, {"name": "MASTER_ADDR", "value": address}]
     option = f" --rdzv_endpoint={address}" if ":" in address else f" --master-addr '{address}'"
     main_of(job)["command"] = ["/bin/bash", "-c", f"torchrun{option if typed else ''} train.py"]
-    found = [f for f in judged(made) if "the ranks meet at" in f.observed]
+    found = [f for f in judged(made) if "the rendezvous endpoint is" in f.observed]
     assert [f.ok for f in found] == [expected]
     assert faults(judged(made)) == (["manifest.rendezvous"] if expected is False else [])
 

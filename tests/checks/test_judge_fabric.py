@@ -248,7 +248,7 @@ def test_a_port_that_carried_nothing_is_named(world, spec):
     """A port that is ACTIVE but idle while the others carried data is a note, since another check judges the rails."""
     assert idle_note(world, spec) == ""
     del stage(world, 1, "collective.ring")["rdma_counters"]["mlx5_2/1/port_xmit_data"]
-    assert idle_note(world, spec) == "ports that are up and carried nothing: gpu-node-1 mlx5_2"
+    assert idle_note(world, spec) == "active ports without traffic: gpu-node-1 mlx5_2"
 
 
 def test_nothing_that_flowed_is_no_pass(world, spec):

@@ -103,7 +103,7 @@ def test_the_number_of_gpus_is_the_profiles(node, h100, capacity, allocatable, f
     ("capacity", "allocatable", "said"),
     [
         (None, None, "no nvidia.com/gpu at all: no device plugin has registered"),
-        (0, 0, "a device plugin was there once"),
+        (0, 0, "a device plugin existed before"),
         (8, 0, "0 allocatable of 8 in capacity"),
     ],
     ids=["never registered", "gone for minutes, or the kubelet restarted", "stopped, or all unhealthy"],
@@ -122,7 +122,7 @@ PLACED, STATE = "nvidia.com/gpu.deploy.device-plugin", "nvidia.com/mig.config.st
     [
         (0, {}, [operands.pod("plugin-1")], "gpu-operator/plugin-1 is Ready: it found no GPU, or its kubelet lost it"),
         (None, {}, [operands.pod("plugin-1")], "gpu-operator/plugin-1 is Ready"),
-        (0, {}, [operands.pod("plugin-1", ready=False)], "is not any more"),
+        (0, {}, [operands.pod("plugin-1", ready=False)], "existed before and is gone"),
         (0, {PLACED: "false"}, [], f"; {PLACED}=false"),
         (None, {PLACED: "false"}, [], f"; {PLACED}=false"),
         (
@@ -132,7 +132,7 @@ PLACED, STATE = "nvidia.com/gpu.deploy.device-plugin", "nvidia.com/mig.config.st
             f"{PLACED}=paused-for-mig-change, {STATE}=pending",
         ),
         (0, {PLACED: "true", STATE: "failed"}, [], f"; {STATE}=failed"),
-        (0, {PLACED: "true", STATE: "success"}, [], "is not any more"),
+        (0, {PLACED: "true", STATE: "success"}, [], "existed before and is gone"),
     ],
 )
 def test_what_keeps_a_device_plugin_away_is_said_and_a_ready_one_is_not_called_gone(
@@ -143,7 +143,7 @@ def test_what_keeps_a_device_plugin_away_is_said_and_a_ready_one_is_not_called_g
     (finding,) = offers(Pool(cluster.nodes), h100, 1, {"a": pods})
     assert finding.fault == "gpu.none-allocatable"
     assert said in finding.observed
-    assert not any(each.ready for each in pods) or "is not any more" not in finding.observed
+    assert not any(each.ready for each in pods) or "existed before and is gone" not in finding.observed
     assert not said.endswith("any more") or finding.observed.endswith(said)
 
 

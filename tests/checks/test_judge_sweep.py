@@ -506,14 +506,14 @@ def test_why_an_agent_did_not_come_is_said_by_its_own_pod():
     stages["sweep.fleet.1"] |= {
         "ranks": {"node-0": 0, "node-1": 1, "node-2": 2},
         "nodes": [*names, "node-3", "node-4"],
-        "gone": {"node-3": "its agent did not come", "node-4": "its agent did not come"},
+        "gone": {"node-3": "its agent did not connect", "node-4": "its agent did not connect"},
     }
     why = {"address": "t-0.t:29500 (10.0.0.1)", "error": "connection refused"}
     agents = {rank: RankEvidence(rank=rank, stages=Stages({"sweep.agent.1": why})) for rank in (2, 3)}
     sweep = swept([*names, "node-3", "node-4"], stages, ran=[*names, "node-3", "node-4"], agents=agents)
     found = {f.subject: f for f in ran_findings(sweep)}
     assert found["node-3"].observed == (
-        "its pod ran, and its agent did not reach rank 0's pod at t-0.t:29500 (10.0.0.1): connection refused; not tested"
+        "its pod ran, but its agent did not reach rank 0's pod at t-0.t:29500 (10.0.0.1): connection refused; not tested"
     )
     assert found["node-4"].observed == f"{NO_AGENT}; not tested"
     assert found["node-2"].ok
@@ -523,7 +523,7 @@ def test_a_node_that_lost_gpus_in_a_sweep_is_not_proven_by_it():
     """Marks, metrics and scheduled runs read the section: the node is at fault, and a departed node is undetermined."""
     sweep = swept(*printed(4, lambda _: 380.0))
     lost = failed("node-1", "6 nvidia.com/gpu allocatable after the trial", "8", "gpu.missing")
-    gone = unknown("node-2", "no node of the cluster any more", "the node that was tried", fault="job.disrupted")
+    gone = unknown("node-2", "no longer a node of the cluster", "the node that was tried", fault="job.disrupted")
     section = with_findings(sweep, {"node-1": [lost], "node-2": [gone]}).section
     assert (section["verdict"], section["proven"]) == ("no-go", ["node-0", "node-3"])
     assert [(f["names"], f["fault"], f["why"]) for f in section["findings"]] == [

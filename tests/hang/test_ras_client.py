@@ -86,7 +86,7 @@ def test_half_an_answer_proves_nothing(served, version):
     server = served(version, "half")
     evidence = evidence_of(ask(f"127.0.0.1:{server.port}"))
     assert not evidence.samples
-    assert any("cut" in note for note in evidence.not_seen)
+    assert any("truncated" in note for note in evidence.not_seen)
 
 
 def test_a_silent_server_ends_in_a_word(served):

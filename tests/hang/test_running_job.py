@@ -181,7 +181,7 @@ class NoExec:
     list = get
 
     def require(self, verb, resource, **_):
-        raise Forbidden(f"{self.server}: {verb} {resource}", status=403, message=f"no right to {verb} {resource}")
+        raise Forbidden(f"{self.server}: {verb} {resource}", status=403, message=f"no permission to {verb} {resource}")
 
 
 def pod(name, **status):
@@ -223,7 +223,7 @@ def test_a_right_that_is_missing_is_named_ready_for_kubectl_and_the_rest_goes_on
         (Executed(message='exec: "sh": executable file not found in $PATH'), ['"sh": executable file not found']),
         (
             Executed(out=bytearray(b'{"sample": "{\\"x\\""}\n{"dump": [], "data": 7}\nhello\n{"broken\n[1]\n'), code=0),
-            ["cut"],
+            ["truncated"],
         ),
         (Executed(out=bytearray(b'{"note": "nothing listens on localhost:28028"}\n'), code=0), ["nothing listens"]),
     ],

@@ -121,11 +121,11 @@ def test_dumps_of_two_names_that_complete_one_another_are_one_job_and_that_is_sa
         shutil.copy(REAL / "sleep" / f"nccl_trace_rank_{rank}", tmp_path / f"{name}_rank_{rank}")
     _, (job,) = explain(tmp_path)
     assert job["late_ranks"] == [2]
-    assert "The dumps named a_rank_N and b_rank_N are taken for one job's" in job["sentence"]
+    assert "The dumps named a_rank_N and b_rank_N are treated as one job's" in job["sentence"]
     for rank in range(2):
         shutil.copy(REAL / "sleep" / f"nccl_trace_rank_{rank}", tmp_path / f"b_rank_{rank}")
         (tmp_path / f"a_rank_{rank}").unlink()
-    assert "are taken for one" not in explain(tmp_path)[1][0]["sentence"]
+    assert "are treated as one" not in explain(tmp_path)[1][0]["sentence"]
 
 
 def test_what_ranks_wrote_to_standard_error_is_of_one_job(explain, tmp_path):

@@ -268,7 +268,7 @@ def test_pressure_on_a_node_explains_a_sigkill():
 
 
 def memory(limits):
-    """Return a pod that was killed for memory, with these limits."""
+    """Return a pod that was OOM-killed, with these limits."""
     broken = pod(0, "Failed", main=ended(137, "OOMKilled"))
     broken["spec"]["containers"][0]["resources"]["limits"] = limits
     return broken

@@ -244,7 +244,7 @@ def test_the_nodes_on_which_pods_have_run_are_known(sweep):
     assert (sweep.ran, set(sweep.placed)) == ({"n0", "n1"}, {"n0", "n1", "n2"})
 
 
-MET_TWO = {"nodes": ["n0", "n1", "n2"], "gone": {"n2": "its agent did not come"}, "ranks": {"n0": 0, "n1": 1}}
+MET_TWO = {"nodes": ["n0", "n1", "n2"], "gone": {"n2": "its agent did not connect"}, "ranks": {"n0": 0, "n1": 1}}
 WHY = {"address": "t-0.t:29500 (10.0.0.1)", "error": "connection refused"}
 
 

@@ -111,7 +111,7 @@ ROWS = [
     (
         'Error: failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: "torchrun": executable file not found in $PATH: unknown',
         P,
-        "whole path",
+        "full path",
     ),
     (
         'Warning  FailedCreatePodSandBox  1s  kubelet  Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox "a": plugin type="multus" failed',

@@ -86,7 +86,7 @@ SAID = [
     (
         "Error 4126: Unresponsive receiver (reachable by EFA device but handshake failed)",
         "nccl.efa-peer-gone",
-        "killed for memory",
+        "OOM-killed",
     ),
     (
         "[gpu-node-0:1000] mtl_ofi_endpoint.h:49: *** The Open MPI OFI MTL is aborting the MPI job (via exit(3)).",
@@ -117,7 +117,7 @@ SAID = [
     (
         "/nvshmem/src/modules/transport/ibgda/ibgda.cpp:1889: NULL value cannot allocate mlx5dv_devx_uar",
         "nccl.nvshmem",
-        "the container has not the rights",
+        "the container lacks the permissions",
     ),
     (
         "ibv_modify_qp failed\n/nvshmem/src/modules/transport/ibrc/ibrc.cpp:1433: non-zero status: 7 ",

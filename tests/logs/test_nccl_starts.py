@@ -258,7 +258,7 @@ def test_who_had_come_hides_no_exception():
     [
         ("PermissionError: [Errno 13] Permission denied: '/.cache'", "may not read or write /.cache"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/a.json'", "/data/a.json is missing"),
-        ("FileNotFoundError: [Errno 2] No such file or directory: '/c/a.tmp' -> '/c/a'", "/c/a.tmp went away"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/c/a.tmp' -> '/c/a'", "/c/a.tmp was removed"),
     ],
 )
 def test_a_file_is_named_by_its_errno_and_raises_no_fault(said, words):

@@ -117,7 +117,7 @@ def test_a_fabric_that_nothing_crossed_is_not_judged(tmp_path, capsys):
 
 def test_sums_that_no_one_checked_are_no_go_with_a_profile(tmp_path, capsys):
     job = explained(capsys, tmp_path, logged(wrong="N/A"), profiled())
-    assert (job["verdict"], "#wrong holds no count" in job["sentence"]) == ("inconclusive", True)
+    assert (job["verdict"], "#wrong has no count" in job["sentence"]) == ("inconclusive", True)
 
 
 @pytest.mark.parametrize(("busbw", "wrong"), [("-153.6", "0"), ("nan", "0"), ("153.6", "nan"), ("153.6", "-1")])

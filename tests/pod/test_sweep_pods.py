@@ -324,7 +324,7 @@ def test_a_pod_that_never_comes_is_named_and_not_waited_for_long(fleet, trial):
         heard(fleet, rank, '"stage":"start"')
     fleet.start(0)
     stages = fleet.stages(0)
-    assert stages["sweep.fleet.1"]["gone"] == {"gpu-node-3": "its agent did not come"}
+    assert stages["sweep.fleet.1"]["gone"] == {"gpu-node-3": "its agent did not connect"}
     assert all("gpu-node-3" not in test["nodes"] for test in rounds(stages))
     assert stages["sweep.end"] == {"why": ""}
 

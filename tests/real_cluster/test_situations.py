@@ -349,7 +349,7 @@ def test_a_kubelet_tells_its_topology_policy_to_who_may_ask(bench, policy, verdi
     asked = ("preflight", "--check", "topology.policy")
     outcome = bench.run(*asked)
     judged(bench, outcome, "inconclusive")
-    assert "this account may not ask kubelets (get nodes/proxy)" in " ".join(outcome.text.split())
+    assert "this account has no permission for kubelets' API (get nodes/proxy)" in " ".join(outcome.text.split())
     name = f"seatrial:{bench.namespace}:kubelets"
     bench.cluster.kubectl("create", "clusterrole", name, "--verb=get", "--resource=nodes/proxy")
     account = f"--serviceaccount={bench.namespace}:seatrial"

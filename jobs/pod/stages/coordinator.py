@@ -242,7 +242,7 @@ class Coordinator:
         """Return the sweep's nodes in order, then the unexpected ones; and the missing nodes."""
         with self.changed:
             names = [*self.sweep["nodes"], *sorted(set(self.members) - set(self.sweep["nodes"]))]
-            gone = {node: "its agent did not come" for node in names if node not in self.members}
+            gone = {node: "its agent did not connect" for node in names if node not in self.members}
             gone.update({node: "its pod is gone" for node, member in self.members.items() if not member.here})
             gone.update(dict.fromkeys(self._released, RELEASED))
         return self.planner.fleet(names, self.sweep["leaves"], gone)

@@ -163,7 +163,7 @@ def _of_library(library: str, status: str, call: str | None) -> str:
         return what + ": mostly the GPU has no memory left for it, else another release of the library was found"
     if status.startswith(_NOT_FIT):
         return what + ": mostly a library of another CUDA release was found first (LD_LIBRARY_PATH)"
-    return what + ": a library that does not fit this GPU or driver was found first, or a kernel before it went wrong"
+    return what + ": a library that does not fit this GPU or driver was found first, or an earlier kernel failed"
 
 
 def _of_named(fault: str, text: str) -> tuple[str | None, str] | None:

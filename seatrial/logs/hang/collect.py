@@ -25,7 +25,7 @@ MAX_NOTES = 50
 MAX_TAIL = 512 << 10
 _OF_RANKS = frozenset(("timed out", "absent", "inside", "broken", "left"))
 _RECORDING = re.compile(r"\.jsonl?$|(?:^|[^A-Za-z])(?:nccl)?ras[^/]*$|(?:rank|dump|trace)_?\d+$")
-"""Names of files that RAS, Inspector or a recorder writes; of others, an empty one is not a loss (standard error)."""
+"""File names that RAS, Inspector or a recorder writes; other empty files (standard error) are no loss."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class _Place:
     parts: dict[tuple[str, str, tuple[int, ...]], Job] = field(default_factory=dict)
 
     def part(self, path: str, kind: str = "", world: tuple[int, ...] = ()) -> Evidence:
-        """Return the evidence that a file belongs to."""
+        """Return the evidence that a file is part of."""
         folder = os.path.dirname(os.path.abspath(path))
         stems = {kind} if kind else set()
         return self.parts.setdefault((folder, kind, world), Job(folders={folder}, stems=stems, world=world)).evidence
@@ -45,9 +45,9 @@ class _Place:
 def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
     """Return the evidence of each job, and the paths that remain to be read as logs.
 
-    A folder is one job, unless its content shows several; files that are named next to it belong to it, and to none
-    where there are several folders. The first is what the cluster's logs are added to. Raises NcclLogError where files
-    look like evidence of a hang and none can be read.
+    A folder is one job, unless its content shows several. Files that are named next to it belong to it; if there are
+    several folders, to none. The cluster's logs are added to the first job. Raises NcclLogError if files look like
+    evidence of a hang and none can be read.
     """
     rest: list[str] = []
     members: flight_recorder.Members = {}
@@ -82,7 +82,7 @@ def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
 
 
 def _spoken_first(parts: list[Evidence]) -> list[Evidence]:
-    """Return the jobs, those known by logs only as one: each log's words belong to that log's job."""
+    """Return the jobs; evidence that consists of logs only becomes one job, since reports are assigned by log."""
     whole = [each for each in parts if structured(each)]
     unstructured = Job()
     for each in parts:
@@ -109,13 +109,13 @@ def _folder(place: _Place, path: str) -> list[str]:
 
 
 def structured(evidence: Evidence) -> bool:
-    """Return whether there is more evidence than logs."""
+    """Return whether evidence other than logs exists."""
     recorded = evidence.ranks or evidence.samples or evidence.performed or evidence.notes
     return bool(recorded)
 
 
 def tail_of(path: str) -> list[str]:
-    """Return the last lines of a file, cut to half a megabyte; none where it is not a plain file."""
+    """Return the last lines of a file, cut to half a megabyte; empty if it is not a regular file."""
     try:
         with Path(path).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -144,7 +144,7 @@ def _natural(name: str) -> tuple[int, str]:
 
 
 def _take(place: _Place, path: str) -> bool:
-    """Read a file where it is evidence of a hang; say whether it is nothing but that (a log remains a log)."""
+    """Read a file if it is evidence of a hang; return whether it is only that (a log also remains a log)."""
     shown = printable(path, 200)
     try:
         with Path(path).open("rb") as file:
@@ -165,7 +165,7 @@ def _take(place: _Place, path: str) -> bool:
             evidence, text = place.part(path), head.decode("utf-8", "replace")
             form = ras.form_of(text)
             if form == "text" and "NCCL INFO" in text:
-                form = None  # a log that holds an answer
+                form = None  # a log that contains an answer
             known, only = len(evidence.samples), bool(form) or '"coll_perf"' in text
             if only:
                 _take_text(evidence, path, shown, form, size)
@@ -213,7 +213,7 @@ _BLOCK = 256 << 10  # stays in a core's cache while it is searched
 
 
 def _scan_log(evidence: Evidence, shown: str, file: BinaryIO) -> None:
-    """Look for a watchdog's words; a log without them costs one search."""
+    """Search for reports of a watchdog; a log without them costs one search."""
     overlap = max(map(len, _ANCHORS))
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
         for at in range(0, len(whole), _BLOCK):
@@ -224,7 +224,7 @@ def _scan_log(evidence: Evidence, shown: str, file: BinaryIO) -> None:
 
 
 def _read_log(evidence: Evidence, shown: str, whole: mmap.mmap, first: int) -> None:
-    """Read RAS's answers and a watchdog's words in a log, in which none of them begins before a place."""
+    """Read RAS's answers and watchdog reports in a log, none of which begins before the given position."""
     if answers := [place for anchor in ras_in_logs.ANCHORS if (place := whole.find(anchor, first)) >= 0]:
         begin = max(0, min(answers) - HEAD)
         ras_in_logs.read(evidence, shown, whole[begin : begin + ras_in_logs.MAX_SPAN].decode("utf-8", "replace"))

@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from .model import Evidence
 
 _SHORT = 0.5
-"""Of an operation's median time: a rank inside for less than half of it came last, and the others waited for it."""
+"""Fraction of an operation's median time: a rank inside for less came last, and the others waited for it."""
 _LONG_US = 1000.0
-"""Shorter operations are bound by latency, and by when each kernel is launched."""
-_OFTEN = 3  # as many as RAS is asked
+"""Shorter operations are dominated by latency and by the launch time of each kernel."""
+_OFTEN = 3  # as many as samples of RAS
 _ROOTLESS = frozenset(("allreduce", "allgather", "reducescatter", "alltoall"))
 
 
 def _last_to_come(evidence: Evidence) -> tuple[set[int], str, int, float, float] | None:
     """Return the ranks that came last to each of the operations that all ranks recorded, a minority.
 
-    With them the operation, how many there were, and the median microseconds of these ranks and of all. A rank that
-    comes late runs its kernel for a short time, because it does not wait. A root is through early by itself.
+    Also return the operation, its number of records, and the median microseconds of these ranks and of all. A late rank
+    runs its kernel for a short time, because it does not wait. A root finishes early regardless.
     """
     sizes: dict[str, int] = {}
     for (comm, _), done in evidence.performed.items():

@@ -24,7 +24,7 @@ def contradictions(made: Decision, evidence: Evidence) -> Iterator[str]:
     if evidence.timeouts and of_the_dumps(evidence) and advanced(evidence):
         yield (
             "the counts of NCCL RAS advance between its samples while the watchdog says that the job hangs: both are"
-            " right, at different times. RAS was asked while the job went on, and does not show the state of the hang"
+            " right, at different times. RAS was asked while the job continued, and does not show the state of the hang"
         )
     elif ok and (evidence.timeouts or made.kind in ("late", "stalled", "inside", "mismatch")):
         source = "the watchdog" if evidence.timeouts else "the Flight Recorder"
@@ -34,13 +34,13 @@ def contradictions(made: Decision, evidence: Evidence) -> Iterator[str]:
         )
     if evidence.ranks and made.kind in ("alive", "slow"):
         yield (
-            "the counts of NCCL RAS advance between its samples whatever the dumps show: RAS is right about the"
+            "the counts of NCCL RAS advance between its samples, regardless of the dumps: RAS is right about the"
             " time of its samples, the dumps about the time when they were written"
         )
     if alive := made.dead & {rank for rank, dump in evidence.ranks.items() if dump.pending}:
         yield (
-            f"NCCL RAS calls ranks {sorted(alive)[:8]} dead, and their dumps show them waiting: RAS is right about now,"
-            " the dumps were written before"
+            f"NCCL RAS calls ranks {sorted(alive)[:8]} dead, and their dumps show them waiting: RAS shows the current"
+            " state, the dumps an earlier one"
         )
     lagging = {rank for item in evidence.lagging for rank in item.ranks}
     if evidence.ranks and made.late and lagging and not made.late & lagging:
@@ -54,7 +54,7 @@ def contradictions(made: Decision, evidence: Evidence) -> Iterator[str]:
         if counted and counted.kind and counted.late and not counted.late & made.late:
             yield (
                 f"NCCL RAS finds ranks {sorted(counted.late)[:8]} behind and the dumps do not: the dumps are right"
-                " about the hang that they were written for, because they hold each rank's calls in every group"
+                " about the hang that they were written for, because they contain each rank's calls in every group"
             )
     timed_out = {event.rank for event in evidence.timeouts}
     if made.kind == "late" and evidence.ranks and made.late & timed_out:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _Counts = tuple[dict[int, int], list[tuple[int, int]]]
 """Rank to count, and (number of ranks, count) of ranks that are not named."""
 _GONE = frozenset(("NOCOMM", "FINALIZE"))
-"""It answers and does not know the communicator, or has called ncclCommFinalize or ncclCommDestroy."""
+"""The rank answers and does not know the communicator, or has called ncclCommFinalize or ncclCommDestroy."""
 _THERE = frozenset(("RUNNING", "INIT"))
 ONE_SAMPLE = "RAS: nothing wrong in its one answer"
 
@@ -33,9 +33,9 @@ def _series(evidence: Evidence) -> dict[tuple[str, str], list[_Counts]]:
 
 
 def looks(samples: list[Sample]) -> list[Sample]:
-    """Return the samples without copies of one: the same answer with the same time, or in a file of the same time.
+    """Return the samples without copies: the same answer with the same time, or in a file of the same time.
 
-    Answers of a job that hangs are equal: those that were written seconds apart, or into one file, are several.
+    Answers of a hung job are equal. Answers that were written seconds apart, or into one file, are separate samples.
     """
     chosen: list[Sample] = []
     for sample in samples:
@@ -54,21 +54,21 @@ def _copy(one: Sample, other: Sample) -> bool:
 
 
 def of_the_dumps(evidence: Evidence) -> bool:
-    """Return whether RAS may mention the job of the dumps: it has as many ranks, where the dumps list them all."""
+    """Return whether RAS may describe the job of the dumps: it has as many ranks, if the dumps list them all."""
     listed = [group.members for group in evidence.groups.values() if group.name == "default_pg" and group.members]
     size = evidence.samples[-1].size if evidence.samples else 0
     return not (evidence.ranks and listed and size) or size == len(listed[0])
 
 
 def advanced(evidence: Evidence) -> bool:
-    """Return whether some count of RAS differs between its samples."""
+    """Return whether any count of RAS differs between its samples."""
     return any(one != other for each in _series(evidence).values() for one, other in itertools.pairwise(each))
 
 
 def counted_equal(evidence: Evidence) -> bool:
-    """Return whether RAS counts the same on all ranks, and does not count on.
+    """Return whether RAS counts the same on all ranks, and its counts do not advance.
 
-    They are in their last launched operation.
+    All ranks are then in their last launched operation.
     """
     return bool(evidence.samples) and all(sample.ok for sample in evidence.samples) and not advanced(evidence)
 
@@ -99,7 +99,7 @@ def from_counts(made: Decision, evidence: Evidence) -> Decision | None:  # noqa:
     if found is not None:
         return found
     if frozen and (last.counts or last.unnamed):
-        text = "RAS: all ranks launched equally many operations, in every sample the same"
+        text = "RAS: all ranks launched equally many operations, the same in every sample"
         return Decision(kind="" if evidence.timeouts else "undecided", because=((last.file, 0, text),))
     alone = len(evidence.samples) == 1 and last.ok and not evidence.timeouts
     return Decision(because=((last.file, 0, ONE_SAMPLE),)) if alone else None
@@ -119,18 +119,18 @@ def _from_world(evidence: Evidence, frozen: bool) -> Decision | None:
         behind = {rank for rank, count in counts.items() if count == low}
         size = len(counts) + sum(number for number, _ in unnamed_counts)
         unnamed_levels, unnamed = {count for _, count in unnamed_counts}, 0
-        if unnamed_levels == {low}:  # those that RAS does not name are behind, it names the others
+        if unnamed_levels == {low}:  # RAS names the other ranks: the unnamed ones are behind
             rest = _everyone(last) - set(counts)
             behind = rest if len(rest) == size - len(counts) else set()
             unnamed = 0 if behind else size - len(counts)
-        elif low in unnamed_levels:  # two sides of one size: it names neither
+        elif low in unnamed_levels:  # two sides of equal size: RAS names neither
             behind = set()
             unnamed = sum(number for number, count in unnamed_counts if count == low)
         text = (
             f"RAS: {unnamed or len(behind)} of {size} ranks launched {operation} up to {low},"
             f" the furthest up to {max(levels)}, {subcommunicators.lasts(frozen=frozen)}"
         )
-        # a rank ahead in a part of the job waits there, and comes late to all others only for that
+        # a rank that is ahead in a part of the job waits there: for that reason it is late to all others
         behind = behind - _sides_of_parts(last)[1] or behind
         root = subcommunicators.root_of(last, comm, behind)
         late = root if proven or 2 * len(behind) < size else set()
@@ -140,7 +140,7 @@ def _from_world(evidence: Evidence, frozen: bool) -> Decision | None:
             kind="late" if proven else "undecided",
             proven=proven,
             late=late,
-            # only JSON shows which of them wait in a smaller communicator
+            # only JSON shows the ranks that wait in a smaller communicator
             suspects=behind if not root else root if inside and not late else set(),
             unsure="" if root else f": {subcommunicators.UNCLEAR}",
             unknown=inside,
@@ -156,7 +156,7 @@ def _from_world(evidence: Evidence, frozen: bool) -> Decision | None:
 def _departed(evidence: Evidence, *, frozen: bool) -> Decision | None:
     """Name the ranks that left the job's communicator, or never created it; ``frozen``: samples show that it lasts.
 
-    Where a rank aborts, its watchdog has given up: that one waited, and the rank that left is not reported.
+    If a rank aborts, its watchdog timed out: that rank waited, and the rank that left is not reported.
     """
     last = evidence.samples[-1] if evidence.samples else None
     states = last.states.get(last.world or "", {}) if last else {}
@@ -181,7 +181,7 @@ def _departed(evidence: Evidence, *, frozen: bool) -> Decision | None:
 
 
 def unresponsive(made: Decision, evidence: Evidence) -> Decision:
-    """Call processes dead that do not answer in the last sample; an earlier INCOMPLETE that answers later is not."""
+    """Mark processes as dead that do not answer in the last sample; an INCOMPLETE one that answers later is alive."""
     last = evidence.samples[-1] if evidence.samples else None
     gone = [process for process in last.processes if process.dead or process.silent] if last else []
     if last is None or not gone:
@@ -227,9 +227,10 @@ def _everyone(sample: Sample) -> set[int]:
 
 
 def _called_otherwise(evidence: Evidence, frozen: bool) -> Decision | None:
-    """Name the ranks that called as many operations as the others of the job's communicator, and not the same ones.
+    """Name the ranks that called as many operations as the others of the job's communicator, but not the same ones.
 
-    All ranks call in one order: a rank behind in one operation and ahead in another called it in the first one's place.
+    All ranks call in one order: a rank behind in one operation and ahead in another called the latter in place of the
+    former.
     """
     last = evidence.samples[-1]
     counts = {key[1]: each for key, each in last.counts.items() if key[0] == last.world}
@@ -256,8 +257,7 @@ def _called_otherwise(evidence: Evidence, frozen: bool) -> Decision | None:
 def _from_parts(evidence: Evidence, frozen: bool) -> Decision | None:
     """Name the ranks that are behind in a smaller communicator and ahead in no other.
 
-    A rank that waits in one communicator comes late to the next, and is ahead in the first: it waits for the others
-    there.
+    A rank that waits in one communicator is late to the next. It is ahead in the first: it waits for the others there.
     """
     last = evidence.samples[-1]
     behind, ahead = _sides_of_parts(last)
@@ -302,9 +302,10 @@ def _sides_of_parts(sample: Sample) -> tuple[dict[int, tuple[str, str, int]], se
 
 
 def _pace(evidence: Evidence) -> Decision | None:
-    """Name the ranks that are behind in every one of three samples or more while the job goes on, a minority: its pace.
+    """Name the minority that is behind in all samples (three or more) while the job continues: it sets the pace.
 
-    A rank that computes longer than the others launches its next operation last, each time; chance hits another one.
+    A rank that computes longer than the others launches its next operation last, each time; by chance, the rank
+    changes.
     """
     behind: list[set[int]] = []
     for sample in evidence.samples:

@@ -1,4 +1,4 @@
-"""The kind of a hang, its late and waiting ranks: an ordered list of rules over the evidence."""
+"""Decide the kind of a hang, its late and waiting ranks: an ordered list of rules over the evidence."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def judge(evidence: Evidence, logged: Mapping[int, Spoken]) -> Decision:
 
 
 Rule = Callable[[Decision, "Evidence"], Decision | None]
-"""Returns what it adds to a decision that is still open; None where it has nothing to say."""
+"""Returns additions to a decision that is still open; None if the rule does not apply."""
 RULES: tuple[Rule, ...] = (
     reports.absent,
     reports.timed_out_in_another,
@@ -66,4 +66,4 @@ RULES: tuple[Rule, ...] = (
     reports.timed_out,
     reports.blocked,
 )
-"""The strongest first; the first that decides a kind is the last that is asked."""
+"""Strongest first; after the first that decides a kind, no further rule is asked."""

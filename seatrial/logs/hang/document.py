@@ -44,8 +44,8 @@ def conclude(
 ) -> list[Document]:
     """Return the jobs with the evidence of their hang; each evidence is of one job.
 
-    A hang makes ``no-go``; evidence that names none leaves ``inconclusive``, and never ``go``. ``partial``: what was
-    read of the logs, and ``read_tail`` the last lines of one, to join a rank with its process and its last words.
+    A hang makes ``no-go``; evidence without a hang gives ``inconclusive``, never ``go``. ``partial``: the parsed logs.
+    ``read_tail`` returns the last lines of a log, to join a rank with its process and its last line.
     """
     if collected == [Evidence()]:
         return jobs
@@ -70,7 +70,7 @@ def _conclude(
         return jobs
     files = {name for job in jobs for name in job["files"]}
     logged = processes(partial, files, one_job=bool(evidence.pods)) if partial is not None else {}
-    if not structured(evidence):  # the log's own words: they say more of a hang that the log has already
+    if not structured(evidence):  # the log's own text: it describes a hang that the log already shows in more detail
         return _by_logs(evidence, jobs, logged, read_tail)
     if len(jobs) > 1:
         silent = [job for job in jobs if _is_silent(job, _speaking(evidence))]
@@ -89,22 +89,22 @@ def _conclude(
 
 
 def _larger(job: Document, evidence: Evidence) -> bool:
-    """Return whether a log is of more ranks than the dumps' default group has: another job's."""
+    """Return whether a log has more ranks than the dumps' default group: it is another job's."""
     worlds = [group.members for group in evidence.groups.values() if group.name == "default_pg" and evidence.ranks]
     return any(members and (job["ranks"] or 0) > max(members) + 1 for members in worlds)
 
 
 def _is_silent(job: Document, speaking: AbstractSet[str] = frozenset()) -> bool:
-    """Return whether a log holds nothing of NCCL's: torch's standard error is in the evidence.
+    """Return whether a log has no lines of NCCL: torch's standard error is in the evidence.
 
-    ``speaking``: the files in which torch's reports are; what else fails there follows from them.
+    ``speaking``: the files with torch's reports; other failures in them are consequences.
     """
     reports = job["diagnosis"] in ("crash", "hang") and not speaking.isdisjoint(job["files"])
     return bool((job["diagnosis"] == "no-evidence" or reports) and not job["nccl_lines"])
 
 
 def _speaking(evidence: Evidence) -> set[str]:
-    """Return the files in which torch's reports are."""
+    """Return the files with torch's reports."""
     states = evidence.said("timed out", "absent", "inside", "blocked")
     return {report.where[0] for report in (*states, *evidence.broken.values())}
 
@@ -138,7 +138,7 @@ def _explained(job: Document) -> bool:
 
 
 def _by_folder(jobs: list[Document], named: set[str]) -> list[list[Document]]:
-    """Return the jobs by the folder that was named, in the order in which they come; each is one job's."""
+    """Group the jobs by the folder that was named, in their order; each group is one job's."""
     by_hang: dict[str, list[Document]] = {}
     for job in jobs:
         parents = [folder for folder in sorted(named) if job["files"] and job["files"][0].startswith(f"{folder}/")]
@@ -197,7 +197,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
         job["sentence"] = f"{text} The log: {job['sentence']}"
     elif job["verdict"] == "no-go" or (made.kind in ("alive", "slow") and evidence.pods and job["verdict"] == "go"):
         job["sentence"] = (
-            f"{job['sentence']} {text}"  # a running job's log was judged; that it continues takes nothing away
+            f"{job['sentence']} {text}"  # a running job's log was judged; that it continues does not change its result
         )
     else:
         job["verdict"] = "inconclusive"
@@ -207,7 +207,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
 
 
 def _own_words(job: Document, ranks: AbstractSet[int]) -> dict[str, str]:
-    """Return these ranks' uncaught exceptions, if the log's evidence has them; not that a peer disconnected."""
+    """Return these ranks' uncaught exceptions, if the log's evidence has them; disconnected peers are excluded."""
     lines = [line["text"] for fault in job["faults"] for line in fault["evidence"]]
     said = [match for text in lines if "/gloo/transport/" not in text and (match := _UNCAUGHT.match(text))]
     return {match[1]: match[0] for match in reversed(said) if int(match[1]) in ranks}
@@ -234,7 +234,7 @@ def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]],
 
 
 def _confirm(text: str, places: dict[str, dict[str, Any]]) -> str:
-    """Return the command with the first rank's own process, pod and node."""
+    """Return the command with the first rank's process, pod and node."""
     place = next(iter(places.values()), {})
     if place.get("pid"):
         text = text.replace("--pid PID", f"--pid {place['pid']}")
@@ -247,7 +247,7 @@ def _confirm(text: str, places: dict[str, dict[str, Any]]) -> str:
 
 
 def _advice(made: Decision, evidence: Evidence, job: Document) -> str | None:
-    """Return the missing settings and inputs that would have explained more of this hang."""
+    """Return missing settings and inputs that would have explained more of this hang."""
     if any(made_by.last and not made_by.last.marked for made_by in evidence.ranks.values()):
         return None if made.proven and not made.unknown - made.suspects else _BY_GLOO
     advice = []
@@ -265,7 +265,7 @@ def _advice(made: Decision, evidence: Evidence, job: Document) -> str | None:
             "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET, and keep the log of every rank"
         )
     if job["env"].get("NCCL_RAS_ENABLE") == "0":
-        advice.append("leave NCCL_RAS_ENABLE alone: it is 0, and RAS reports missing ranks at once")
+        advice.append("unset NCCL_RAS_ENABLE: it is 0, and RAS reports missing ranks immediately")
     elif len(evidence.samples) < 3 and not made.proven:
         advice.append("take three samples of ncclras some seconds apart")
     return "; ".join(advice) or job.get("advice")

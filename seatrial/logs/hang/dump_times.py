@@ -1,7 +1,7 @@
-"""Whether dumps are of one run, and of one moment of it: what one rank has behind it, the others must have entered.
+"""Check that dumps are of one run and one moment: if one rank completed a collective, all others have entered it.
 
-A dump says when its operations were queued, and when it was taken where NCCL's recorder stamped something meanwhile; of
-a file's time it is unknown whether it is that of a copy.
+A dump records when its operations were queued. It also records when it was taken if NCCL's recorder stamped an
+operation meanwhile. A file's time may be that of a copy.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ _NEED_ALL = frozenset(
         "reduce_scatter_tensor",
     )
 )
-"""Collectives that end on no rank before all have entered; an all_to_all without data for a peer does, and roots do."""
+"""Collectives that complete on no rank before all have entered; roots complete earlier, as does an all_to_all without
+data for a peer."""
 NS = 1_000_000_000
-_TIMEOUT_MS = 600_000  # init_process_group's for NCCL, where a dump does not say it
+_TIMEOUT_MS = 600_000  # default of init_process_group for NCCL, if the dump has none
 _WRITTEN_WITHIN = 120.0
-"""Seconds after a time-out in which its dumps are written: torch waits for them for 15 s by default, and for as long as
+"""Seconds after a time-out in which its dumps are written. torch waits for them for 15 s by default, and for as long as
 its watchdog may be blocked (TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC; TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC)."""
 
 
 def needs_all(operation: Operation) -> bool:
-    """Return whether an operation ends on no rank before all have entered."""
+    """Return whether an operation completes on no rank before all have entered."""
     return operation.name.rpartition(":")[2] in _NEED_ALL
 
 
 def of_another_run(evidence: Evidence) -> set[int]:
     """Return the ranks with a dump of an earlier run of the job.
 
-    A collective that two ranks have behind them was queued by both within its time-out, or the watchdog had ended it;
-    and a rank that queued nothing for that long before the first that another one recorded holds up no rank there.
+    If two ranks completed a collective, both queued it within its time-out, or the watchdog had ended it. A rank whose
+    last operation is older, by its time-out, than the first one that another rank recorded holds up no rank there.
     """
     done: dict[tuple[str, int], dict[int, Operation]] = defaultdict(dict)
     for rank, made in evidence.ranks.items():
@@ -73,7 +74,7 @@ def of_another_run(evidence: Evidence) -> set[int]:
 
 
 def _together(one: Rank, other: Rank) -> bool:
-    """Return whether two ranks queued some collective within its time-out: they are of one run."""
+    """Return whether two ranks queued some collective within its time-out: then they are of one run."""
     return any(
         abs(one.queued_at[key].created - other.queued_at[key].created) <= time_limit(one.queued_at[key])
         for key in one.queued_at.keys() & other.queued_at.keys()
@@ -81,7 +82,7 @@ def _together(one: Rank, other: Rank) -> bool:
 
 
 def beginning_lost(evidence: Evidence) -> set[int]:
-    """Return the ranks with a pending operation that newer ones overwrote, where dumps hold completed ones, too."""
+    """Return the ranks with a pending operation that newer ones overwrote, if dumps also contain completed ones."""
     lost = {rank for rank, made in evidence.ranks.items() if made.lost}
     if all(made.active or not made.recorded for made in evidence.ranks.values()):
         return lost  # only active operations were dumped
@@ -94,10 +95,10 @@ def time_limit(operation: Operation | None) -> int:
 
 
 def went_on(evidence: Evidence) -> str:
-    """Say which rank has a collective behind it that another one had not entered in its own dump; empty if none.
+    """Describe a rank that completed a collective which another one had not entered in its own dump; empty if none.
 
-    Such dumps were written one after the other while the job ran: what a rank lacks in its own, it may have done since.
-    Where the recorder marks no failure, only if the first rank queued another one behind it there.
+    Such dumps were written one after the other while the job ran: a rank may have entered it after its own dump. If the
+    recorder marks no failure, the first rank must also have queued another collective behind it there.
     """
     furthest: dict[str, tuple[int, int, str]] = {}
     for rank, made in evidence.ranks.items():
@@ -121,14 +122,14 @@ def went_on(evidence: Evidence) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """How long the ranks of one look had waited when their dumps were taken."""
+    """The time that the ranks of one set of dumps had waited when these were taken."""
 
     longest: float
     """Seconds."""
     ended: bool
-    """Some rank had waited for its operation's time-out."""
+    """A rank had waited for its operation's time-out."""
     dated: bool = True
-    """The dumps, or times of their files that fit a time-out, show it; a copy has the time of the copy."""
+    """The dumps show it, or times of their files that fit a time-out; a copy has the time of the copy."""
     by_itself: bool = True
     """A time-out writes such dumps; others are written on request."""
 
@@ -136,9 +137,10 @@ class Waited:
 def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited | None:
     """Return how long the ranks waited in their operations when their dumps were taken; None if unknown.
 
-    What a rank's own dump has later than an operation that is open in it is a bound, and enough where it is beyond the
-    time-out; so is an operation that NCCL's watchdog ended. No file is older than what is in it, so its time shows what
-    is too early for a time-out; one much younger is a copy, and as well of what a job that runs was requested.
+    Anything that a rank's dump recorded later than its open operation is a lower bound; it is sufficient if it is
+    beyond the time-out. An operation that NCCL's watchdog ended is sufficient, too. No file is older than its content,
+    so its time excludes a time-out if it is too early. A much younger file is a copy, or a dump that was requested from
+    a running job.
     """
     own: list[tuple[float, float]] = []
     by_file: list[tuple[float, float]] = []
@@ -163,5 +165,5 @@ def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited 
 
 
 def same_process(one: Rank, other: Rank) -> bool:
-    """Return whether two dumps are of the same process: they share when an operation was queued."""
+    """Return whether two dumps are of the same process: they have the queue time of an operation in common."""
     return bool(one.marks & other.marks)

@@ -1,4 +1,4 @@
-"""Rules over Flight Recorder dumps: the ranks that others wait for, and whether the dumps prove that it lasts."""
+"""Rules over Flight Recorder dumps: the ranks that others wait for, and whether the dumps prove that the wait lasts."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from .waits import Waits
 
 PASSING = 2.0
-"""Seconds; a dump of a time-out is minutes younger than what hangs (init_process_group: 10 minutes; 30 with gloo)."""
+"""Seconds. A dump of a time-out is minutes younger than the operation (init_process_group: 10 minutes; 30 with gloo).
+"""
 NO_PAIRS = ". gloo records no send and no receive: one of them may wait there for another rank"
 _OF_A_TIMEOUT = (
     "the dumps do not show when they were taken, and are treated as those of a time-out, which NCCL's recorder writes"
-    " by itself: if a user requested them from a running job, only a second dump of all ranks, some minutes later,"
+    " automatically: if a user requested them from a running job, only a second dump of all ranks, some minutes later,"
     " shows a hang"
 )
 
 
 def recorded(evidence: Evidence) -> Decision | None:
-    """Return what the dumps show; its kind is empty where they prove nothing."""
+    """Return the result of the dumps; its kind is empty if they prove nothing."""
     if not evidence.ranks:
         return None
     analysis = analyse(evidence)
@@ -93,9 +94,9 @@ def _weighed(made: Decision, waits: Waits, evidence: Evidence) -> Decision:
 
 
 def _doubted(found: Decision, analysis: Waits, evidence: Evidence) -> Decision:
-    """Take back what dumps of a job that runs show, too: written apart, or while waits were as short as they may be.
+    """Withdraw results that dumps of a running job also show: written at different times, or after short waits.
 
-    Only a time-out, or a second look, distinguishes a hang from a short wait.
+    Only a time-out, or a second set of dumps, distinguishes a hang from a short wait.
     """
     moved = went_on(evidence) if evidence.went_on is None else evidence.went_on
     if moved or (of_the_dumps(evidence) and advanced(evidence)):
@@ -111,7 +112,9 @@ def _doubted(found: Decision, analysis: Waits, evidence: Evidence) -> Decision:
     elif not waits.dated and waits.by_itself:
         return found + Decision(contradictions=(_OF_A_TIMEOUT,))
     elif not waits.dated:
-        text = "they do not say it, and the files are much younger than a time-out, as copies are (cp -p keeps a time)"
+        text = (
+            "they do not record it, and the files are much younger than a time-out, as copies are (cp -p keeps a time)"
+        )
         doubt = Doubt("undated", text)
     elif waits.ended and waits.longest >= PASSING:
         return found
@@ -123,9 +126,9 @@ def _doubted(found: Decision, analysis: Waits, evidence: Evidence) -> Decision:
 
 
 def left_by_a_rank(made: Decision, evidence: Evidence) -> Decision:
-    """Clear ranks with an operation that broke because of another rank; a single rank without a dump is gone.
+    """Clear ranks with an operation that failed because of another rank; a single rank without a dump is dead.
 
-    A rank that ends closes its connections; those that it was connected to fail, and others wait for these in turn.
+    A rank that exits closes its connections. Its peers fail, and others wait for these in turn.
     """
     broken, closed = evidence.broken, _rankless(evidence, "left")
     cleared = set(broken)
@@ -143,20 +146,20 @@ def left_by_a_rank(made: Decision, evidence: Evidence) -> Decision:
     shown = [error.where for error in lost[:3]] or ([closed] if closed else [])
     silent = made.unknown - {rank for rank, error in broken.items() if error.state == "broken"}
     if shown and len(silent) == 1:
-        waiting = set() if lost else set(evidence.ranks)  # it is unknown which of them broke
+        waiting = set() if lost else set(evidence.ranks)  # the failed ones are unknown
         made += Decision(kind="dead", proven=True, dead=silent, waiting=waiting)
         for report in evidence.said("unlike")[:1]:
             text = (
-                "gloo says that a process was sent more data than it expected, and that ends it: look for sizes or"
+                "gloo reports that a process received more data than it expected and ended: look for sizes or"
                 " types that differ between ranks of a group before its node"
             )
             made += Decision(because=(report.where,), contradictions=(text,))
     elif lost and made.uncounted and evidence.world <= {error.rank for error in lost}:
-        # of a rank higher than all that reported
+        # of a rank with a higher number than all that reported
         made = replace(made + Decision(kind="dead", proven=True), nameless=(Process(None),))
     return made + Decision(because=tuple(shown))
 
 
 def _rankless(evidence: Evidence, state: Literal["broken", "left"]) -> Reason | None:
-    """Return the first error of a state that does not show its rank: the program caught and wrote it."""
+    """Return the first error of a state without a rank: the program caught and printed it."""
     return next((report.where for report in evidence.said(state) if not report.ranks), None)

@@ -1,7 +1,7 @@
 """Read PyTorch Flight Recorder dumps, as pickle or JSON, one file per rank (formats of torch 2.4 to 2.13).
 
-Of each dump only the deciding part is kept: the pending operations and how far each group came.
-gloo's recorder never leaves the state ``scheduled``: what it does not call retired is compared by presence.
+Only the deciding part of each dump is kept: the pending operations and the progress of each group. gloo's recorder
+never leaves the state ``scheduled``: operations that it does not mark as retired are compared by presence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .ras_text import MAX_RANKS
 
 MAX_PENDING = 4096
 ENTRY_BYTES = 16
-"""An entry's two times and its two numbers alone take more in a dump, as pickle or JSON."""
+"""Minimum size of an entry, as pickle or JSON: its two times and its two numbers alone take more."""
 MAX_NAME = 120
 MAX_CALLS = 20_000
 MARKS = 32
@@ -30,9 +30,9 @@ EQUAL_SIZES = frozenset(
 The others may differ: a scatter's root, all_to_all's splits, lists of all_gather and reduce_scatter, coalesced ones.
 """
 MOST_QUEUED = 64
-"""Collectives for which a rank's times are compared with the others': the timed-out operation is among the last."""
+"""Collectives whose times are compared between ranks: the timed-out operation is among the last."""
 Members = dict[str, tuple[int, ...]]
-"""Lists of ranks by their text: each dump of a job repeats them."""
+"""Lists of ranks by their text: each dump of a job contains them again."""
 _RANK = re.compile(r"(?<!\d)(\d{1,7})(?:\.[A-Za-z]{1,8})?$")
 _STAMPS = ("time_discovered_started_ns", "time_discovered_completed_ns")
 _P2P = re.compile(r"(send|recv) (\d{1,7})(->|<-)(\d{1,7})")
@@ -77,23 +77,25 @@ def parse(path: str, data: bytes, members: Members) -> tuple[int, dict[str, Any]
         except (ValueError, RecursionError):
             raise PickleRefusedError("cut or damaged JSON") from None
     if _is_older(content):
-        raise PickleRefusedError("a dump of torch 2.2 or 2.3, which does not name its groups: 2.4 and later are read")
+        raise PickleRefusedError(
+            "a dump of torch 2.2 or 2.3, which does not name its groups: 2.4 and later are supported"
+        )
     if not isinstance(content, dict) or not (isinstance(content.get("entries"), list) or "pg_config" in content):
-        raise PickleRefusedError("a pickle or JSON of something else than a Flight Recorder dump")
+        raise PickleRefusedError("a pickle or JSON that is not a Flight Recorder dump")
     if len(content.get("entries") or ()) * ENTRY_BYTES > len(data):
         raise PickleRefusedError("it lists more entries than it holds, some of them many times")
     return _own_rank(rank, content, members), content
 
 
 def _is_older(content: Any) -> bool:
-    """Return whether a dump's entries know their group by its number in the process alone (TraceUtils.h, to 2.3)."""
+    """Return whether a dump's entries identify their group only by its number in the process (TraceUtils.h, to 2.3)."""
     entries = content.get("entries") if isinstance(content, dict) else content
     entry = entries[0] if isinstance(entries, list) and entries else None
     return isinstance(entry, dict) and "profiling_name" in entry and "process_group" not in entry
 
 
 def _own_rank(named: int, content: dict[str, Any], members: Members) -> int:
-    """Return the rank that a dump is of: a process lists the groups that it is in, a file's name may count per host."""
+    """Return the rank of a dump: a process lists the groups that it is in; a file's number may count per host."""
     config = content.get("pg_config")
     entries = config.items() if isinstance(config, dict) else ()
     listed = [_listed(entry, members) for name, entry in entries if name and isinstance(entry, dict)]
@@ -106,7 +108,7 @@ def _own_rank(named: int, content: dict[str, Any], members: Members) -> int:
 
 
 def world_of(content: dict[str, Any], cache: Members) -> tuple[int, ...]:
-    """Return the ranks of the job as a dump lists them; nothing where it does not."""
+    """Return the ranks of the job as a dump lists them; empty if it does not."""
     config = content.get("pg_config")
     for entry in config.values() if isinstance(config, dict) else ():
         if isinstance(entry, dict) and entry.get("desc") == "default_pg":
@@ -115,7 +117,7 @@ def world_of(content: dict[str, Any], cache: Members) -> tuple[int, ...]:
 
 
 def add(evidence: Evidence, rank: int, content: dict[str, Any], members: Members, written: float | None = None) -> None:
-    """Add a dump, ``written`` in seconds since 1970. Raises PickleRefusedError where there is one of that rank.
+    """Add a dump, ``written`` in seconds since 1970. Raises PickleRefusedError if that rank already has one.
 
     ``members`` remembers lists of ranks over the files of a job.
     """
@@ -148,7 +150,8 @@ def _listed(entry: dict[str, Any], cache: Members) -> tuple[int, ...]:
 def _configuration(evidence: Evidence, config: Any, cache: Members) -> tuple[dict[str, str], set[int]]:
     """Return the rank's groups, name to key; add them to the evidence.
 
-    A group's name is a counter of each process, and another group's name on another rank: the members distinguish them.
+    A group's name is a counter of each process: the same name may be another group on another rank. The members
+    distinguish them.
     """
     group_of: dict[str, str] = {}
     world: set[int] = set()
@@ -156,7 +159,7 @@ def _configuration(evidence: Evidence, config: Any, cache: Members) -> tuple[dic
         if not isinstance(entry, dict):
             continue
         members = _listed(entry, cache)
-        if not name:  # gloo's one entry, of the group that was made last
+        if not name:  # gloo's one entry, of the group that was created last
             world.update(members)
             continue
         described = word(entry.get("desc")) or word(name)
@@ -236,7 +239,7 @@ def _rank(content: dict[str, Any], group_of: dict[str, str], evidence: Evidence,
 
 
 def _with_status(made: Rank, status: Any, numbers: dict[int, str], group_of: dict[str, str]) -> Rank:
-    """Return a rank with how far each group came, for the groups that an entry numbers in this process.
+    """Return a rank with the progress of each group, for the groups that an entry numbers in this process.
 
     Group 0 is the default group in every process.
     """
@@ -249,7 +252,7 @@ def _with_status(made: Rank, status: Any, numbers: dict[int, str], group_of: dic
     for counted, entry in status.items() if isinstance(status, dict) else ():
         group = numbers.get(number(counted))
         if group is None or not isinstance(entry, dict) or group in sends:
-            continue  # the counters of a group with sends count those, too
+            continue  # the counters of a group also count its sends
         last, done = number(entry.get("last_enqueued_collective")), number(entry.get("last_completed_collective"))
         if made.last is not None and not made.last.marked and last > enqueued.get(group, last):
             without_pairs = True
@@ -264,7 +267,7 @@ def _with_status(made: Rank, status: Any, numbers: dict[int, str], group_of: dic
 
 
 def _is_done(entry: dict[str, Any]) -> bool:
-    """Say whether an operation has ended; what NCCL's watchdog retired without one timed out (FlightRecorder.hpp)."""
+    """Return whether an operation has ended; retired by NCCL's watchdog only, it timed out (FlightRecorder.hpp)."""
     by_gloo = word(entry.get("profiling_name")).startswith("gloo:")
     return entry.get("state") == "completed" or (by_gloo and entry.get("retired") is True)
 
@@ -272,8 +275,8 @@ def _is_done(entry: dict[str, Any]) -> bool:
 def _taken(entries: list[dict[str, Any]], newest: int) -> float | None:
     """Return when a dump was taken, in seconds since 1970; ``newest``: when its last operation was queued.
 
-    NCCL's recorder looks at what no watchdog has retired while it dumps, and stamps what it finds started or done with
-    that moment (FlightRecorder.hpp, dump_entries). gloo's stamps nothing.
+    While it dumps, NCCL's recorder queries operations that no watchdog has retired. It stamps started or completed ones
+    with that moment (FlightRecorder.hpp, dump_entries). gloo's stamps nothing.
     """
     looked_at = [entry for entry in entries if entry.get("retired") is False]
     stamps = [stamp for entry in looked_at for name in _STAMPS if (stamp := number(entry.get(name))) >= newest > 0]
@@ -284,7 +287,7 @@ Batch = tuple[str, int, int]
 
 
 def _batch(entry: dict[str, Any]) -> Batch:
-    """Return group and numbers, which all operations have that were launched together."""
+    """Return group and numbers, which are common to all operations that were launched together."""
     named = entry.get("process_group")
     name = word(named[0]) if isinstance(named, list | tuple) and named else word(named) or "0"
     return name, number(entry.get("collective_seq_id")), number(entry.get("p2p_seq_id"))
@@ -293,7 +296,7 @@ def _batch(entry: dict[str, Any]) -> Batch:
 def _launched_together(entries: list[dict[str, Any]]) -> dict[Batch, dict[str, Any]]:
     """Return the entries that represent several operations in one launch (batch_isend_irecv and the like).
 
-    Only such an entry, named coalesced, is marked as started and completed; its parts stay as they were queued.
+    Only such an entry, named coalesced, is marked as started and completed; its parts remain in the queued state.
     """
     parts = {_batch(entry) for entry in entries if not _coalesced(entry)}
     return {_batch(entry): entry for entry in entries if _coalesced(entry) and _batch(entry) in parts}

@@ -1,7 +1,7 @@
-"""Give dumps of recorders that mark no failure, gloo's, the meaning that NCCL's have, before any rule reads them.
+"""Convert dumps of recorders that mark no failure (gloo's) to the meaning of NCCL's, before any rule reads them.
 
-Such a recorder calls broken operations retired, as it calls completed ones; older versions mark neither. It lists no
-members of groups and records no sends and receives, and it dumps on request only.
+Such a recorder marks failed operations as retired, like completed ones; older versions mark neither. It lists no
+members of groups, records no sends and receives, and dumps on request only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def settled(evidence: Evidence) -> Evidence:
         ranks[rank] = _closed(evidence, ranks, rank)
     ranks = _reopened(replace(evidence, ranks=ranks))
     unmarked = any(not operation.marked for made in ranks.values() for operation in made.pending)
-    if unmarked and not any(made.completed for made in ranks.values()):  # a version that does not mark what is retired
+    if unmarked and not any(made.completed for made in ranks.values()):  # a version without marks of retired ones
         ranks = _by_presence(ranks, evidence.groups)
     return replace(evidence, ranks=ranks)
 
@@ -42,8 +42,8 @@ def settled(evidence: Evidence) -> Evidence:
 def _with_members(evidence: Evidence) -> Evidence:
     """Return the evidence with members for the groups that no dump lists: the ranks that recorded an operation there.
 
-    The default group has all ranks, and of those every number up to the highest that is known. Where no rank has
-    completed an operation in a group, those that wait nowhere may be members that have not come yet.
+    The default group has all ranks: every number up to the highest known one. If no rank has completed an operation in
+    a group, ranks that wait nowhere may be members that have not arrived yet.
     """
     bare = [group for group in evidence.groups.values() if not group.members]
     if not bare:
@@ -61,7 +61,7 @@ def _with_members(evidence: Evidence) -> Evidence:
 
 
 def _closed(evidence: Evidence, ranks: Mapping[int, Rank], rank: int) -> Rank:
-    """Return a rank without pending operations that its recorder did not mark: it went on, and so did all others."""
+    """Return a rank without its unmarked pending operations that it and all other members have completed."""
     made = ranks[rank]
     newest = max((operation.created for operation in made.finished.values()), default=0)
     left = []
@@ -74,10 +74,10 @@ def _closed(evidence: Evidence, ranks: Mapping[int, Rank], rank: int) -> Rank:
 
 
 def _reopened(evidence: Evidence) -> dict[int, Rank]:
-    """Return the ranks, those with a broken operation in it again.
+    """Return the ranks, with failed operations pending again.
 
-    Such are those that report it, and those that cannot be through with it, since a member never queued it. It is the
-    last one that they queued, unless a rank went on from there, or they wait in a send or a receive.
+    An operation failed if the rank reports it, or if it cannot have completed because a member never queued it. It is
+    the rank's last one, unless a rank continued from there, or they wait in a send or a receive.
     """
     highest: dict[str, int] = {}
     for made in evidence.ranks.values():
@@ -99,7 +99,7 @@ def _reopened(evidence: Evidence) -> dict[int, Rank]:
 
 
 def _unentered(evidence: Evidence, operation: Operation) -> float:
-    """Return the time at which a member had not queued a collective that needs all, by its dump; 0 if all had."""
+    """Return the time of a dump in which a member had not queued a collective that needs all members; 0 if all had."""
     if not needs_all(operation):
         return 0
     members = (evidence.ranks.get(member) for member in evidence.groups[operation.group].members)
@@ -108,7 +108,7 @@ def _unentered(evidence: Evidence, operation: Operation) -> float:
 
 
 def _by_presence(ranks: dict[int, Rank], groups: Mapping[str, Group]) -> dict[int, Rank]:
-    """Return ranks without states, each at an operation that a member has not queued, else at its last one."""
+    """Return ranks without states, each at an operation that a member has not queued, otherwise at its last one."""
     least = {
         key: min((ranks[m].enqueued.get(key, -1) for m in group.members if m in ranks), default=-1)
         for key, group in groups.items()
@@ -144,7 +144,7 @@ def may_have_broken(made: Rank | None, group: str, sequence: int) -> bool:
 def may_have_failed(evidence: Evidence, rank: int) -> bool:
     """Return whether a rank's last operation may have ended in an error.
 
-    A member of that group has no dump, and no other one went on there.
+    This requires that a member of its group has no dump, and that no other member continued there.
     """
     last = evidence.ranks[rank].last
     if last is None or last.marked:
@@ -157,8 +157,7 @@ def may_have_failed(evidence: Evidence, rank: int) -> bool:
 def called_apart(evidence: Evidence, standing: AbstractSet[str]) -> Calls:
     """Return where ranks called different operations, the first one first; ``standing``: the groups in which they wait.
 
-    Ranks that gave up there are at it, or further on. Where none reports that it broke, it is the last that they
-    queued.
+    Ranks that gave up there are at it, or further on. If none reports a failure, it is the last that they queued.
     """
     calls: Calls = defaultdict(dict)
     broken = bool(evidence.broken)
@@ -174,9 +173,9 @@ def called_apart(evidence: Evidence, standing: AbstractSet[str]) -> Calls:
 def overdue(evidence: Evidence) -> Decision | None:
     """Name the ranks that queued a collective after the others had timed out.
 
-    Such a rank ends with an error as the others do; later actions of the ranks are a consequence. A rank is late only
-    where all had queued together what it queued before: a rank that waited elsewhere for another one is late because
-    of it. Where sends and receives were not recorded, no rank is named.
+    Such a rank ends with an error like the others; later actions of the ranks are a consequence. A rank is late only if
+    all ranks had queued its previous operation together: a rank that waited elsewhere for another one is late because
+    of it. If sends and receives were not recorded, no rank is named.
     """
     queued: Calls = defaultdict(dict)
     for rank, made in evidence.ranks.items() if evidence.broken else ():
@@ -202,12 +201,12 @@ def overdue(evidence: Evidence) -> Decision | None:
 
 
 def _before(made: Rank, operation: Operation) -> Operation | None:
-    """Return the operation that a rank queued before one; None if unknown."""
+    """Return the operation that a rank queued before the given one; None if unknown."""
     earlier = [each for each in made.queued_at.values() if each.created < operation.created]
     return max(earlier, key=lambda each: each.created) if earlier and not made.sends else None
 
 
 def _all_at_once(evidence: Evidence, queued: Calls, operation: Operation) -> bool:
-    """Return whether all ranks queued an operation within its time-out: of a smaller group the members are unknown."""
+    """Return whether all ranks queued an operation within its time-out; the members of a smaller group are unknown."""
     times = [each.created for each in queued[operation.group, operation.sequence].values()]
     return len(times) == len(evidence.world) and max(times) - min(times) <= time_limit(operation)

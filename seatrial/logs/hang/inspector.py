@@ -1,6 +1,6 @@
 """Read NCCL Inspector's JSON lines: the host of each rank, and the duration of the last kernels.
 
-A record may be dropped (formats before v4.1 do not even count those), so a rank without one is not late.
+A record may be dropped (formats before v4.1 do not even count dropped ones), so a rank without one is not late.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read(evidence: Evidence, lines: Iterable[str]) -> int:
 
 
 def _time(evidence: Evidence, key: tuple[str, str], sequence: int, rank: int, microseconds: float) -> None:
-    """Keep how long a kernel ran, of the latest operations of each kind."""
+    """Keep the duration of a kernel, for the latest operations of each kind."""
     times = evidence.times.setdefault(key, {})
     if sequence not in times:
         if len(times) >= MAX_SEQUENCES:

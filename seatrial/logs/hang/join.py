@@ -33,7 +33,7 @@ _RANKED = r"(?:\[rank{0}\]|\[default{0}\]|\brank[ =:]{0}\b|\bRank {0}\])"
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A rank's process as the NCCL log has it; `file` is the log of its last line."""
+    """A rank's process in the NCCL log; `file` is the log of its last line."""
 
     file: str
     host: str
@@ -41,11 +41,11 @@ class Process:
     alone: bool
     """No other process wrote into that log."""
     creating: int = 0
-    """The size of a communicator that it began and did not finish to create, other than the world."""
+    """The size of a communicator, other than the world, whose creation it began and did not finish."""
 
 
 def processes(partial: Partial, files: AbstractSet[str], *, one_job: bool = False) -> dict[int, Process]:
-    """Return the processes of the world's ranks of the one job in some files; nothing where there are several."""
+    """Return the processes of the world's ranks of the one job in some files; empty if there are several jobs."""
     jobs = [
         job
         for job in group(partial, one_job)
@@ -75,7 +75,7 @@ def processes(partial: Partial, files: AbstractSet[str], *, one_job: bool = Fals
 
 
 def waits_in_creation(made: Decision, logged: Mapping[int, Process]) -> Decision:
-    """Clear late ranks that wait for others in the creation of a communicator, where others are late, or may be."""
+    """Clear late ranks that wait for others in the creation of a communicator, if others are late, or may be."""
     creating = {rank for rank in made.late if rank in logged and logged[rank].creating}
     if made.kind != "late" or not creating or not (made.late - creating or made.unknown):
         return made
@@ -96,7 +96,7 @@ def join(
     logged: Mapping[int, Process],
     read_tail: Tail | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return the known facts of each late, dead or silent rank: host, GPU, process, pod, node, network, words."""
+    """Return the known facts of each late, dead or silent rank: host, GPU, process, pod, node, network, last line."""
     places: dict[str, dict[str, Any]] = {}
     hosts = {rank: host for host in document["hosts"] for rank in host["ranks"] if host["name"]}
     for rank in sorted(made.late | made.dead | (made.unknown if len(made.unknown) <= MOST_PLACES else set()))[
@@ -125,7 +125,7 @@ def join(
 
 
 def _pod(pods: Iterable[Pod], address: str, spoke: Process | None) -> Pod | None:
-    """Return the pod of a process: by its log, its host name, or its address where only one pod has that."""
+    """Return the pod of a process: by its log, its host name, or its address if only one pod has it."""
     if spoke is not None:
         for pod in pods:
             if spoke.file.partition(" ")[0] == pod.name or spoke.host == pod.name:
@@ -182,7 +182,7 @@ def place_sentences(places: Mapping[str, Mapping[str, Any]], faults: Iterable[Ma
         if any(states):
             said.append(f"rank {rank} is " + "; ".join(state for state in states if state))
     if (carried := _carried(places)) and not any(fault["severity"] in ("fatal", "degraded") for fault in faults):
-        said.append(f"{carried}, and the log holds no warning about it")
+        said.append(f"{carried}, and the log has no warning about it")
     elif carried:
         said.append(carried)
     return said

@@ -1,4 +1,4 @@
-"""Take over a running job's answers: an answer of NCCL RAS, whole or cut, and a dump by its bytes."""
+"""Add a running job's answers: an answer of NCCL RAS, complete or cut, and a dump by its bytes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def take_sample(evidence: Evidence, source: str, text: str) -> bool:
         else:
             raise ValueError("no answer of NCCL RAS")  # noqa: TRY301 -- one word for all of them
     except ValueError:
-        said = f"{source}: cut, or nothing that NCCL RAS says: "
-        if not any(note.startswith(said) for note in evidence.not_seen):  # three answers have three times of day
+        said = f"{source}: truncated, or not an answer of NCCL RAS: "
+        if not any(note.startswith(said) for note in evidence.not_seen):  # three answers have three timestamps
             _note(evidence, f"{said}{printable(text.strip(), 80)!r}")
         return False
     evidence.files.append(name)

@@ -1,4 +1,4 @@
-"""The facts about a job that may hang, the same for all formats: ranks, groups, operations, counts."""
+"""The facts about a job that may hang, in one form for all formats: ranks, groups, operations, counts."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ class Operation:
     sizes: str = ""
     p2p: bool = False
     peers: tuple[int, ...] = ()
-    """The world ranks at the other ends of sends and receives that were launched together, where they are known."""
+    """The world ranks at the other ends of sends and receives that were launched together, if known."""
     started: bool = False
     """The GPU has started it; known only if the recorder times operations (TORCH_NCCL_DESYNC_DEBUG and the like)."""
     ended: bool = False
-    """NCCL's watchdog has done with it, and it is not complete: it timed out, or was aborted."""
+    """NCCL's watchdog retired it incomplete: it timed out, or was aborted."""
     created: int = 0
-    """When it was queued, nanoseconds since 1970; 0 where unknown."""
+    """Its queue time, nanoseconds since 1970; 0 if unknown."""
     timeout_ms: int = 0
-    """After how long the watchdog ends it; 0 where unknown."""
+    """The time after which the watchdog ends it; 0 if unknown."""
     marked: bool = True
-    """Its recorder distinguishes broken from completed operations, and dumps at a time-out: NCCL's does, not gloo's."""
+    """Its recorder distinguishes failed from completed operations, and dumps at a time-out: NCCL's does, gloo's does
+    not."""
 
 
 @dataclass(frozen=True)
@@ -41,31 +42,32 @@ class Rank:
     enqueued: Mapping[str, int] = field(default_factory=dict)
     """Group to the last collective that was queued there."""
     completed: Mapping[str, int] = field(default_factory=dict)
-    """Group to the last collective that is complete there, where the dump says it."""
+    """Group to the last collective that is complete there, if the dump has it."""
     finished: Mapping[str, Operation] = field(default_factory=dict)
-    """Group to the collective that is complete there and has the highest number."""
+    """Group to the complete collective with the highest number."""
     last: Operation | None = None
     """The last queued operation."""
     written: float | None = None
-    """When the file was written, by its own time, in seconds since 1970; of a copy, when it was copied."""
+    """The time of the file, in seconds since 1970; for a copy, the time of the copy."""
     taken: float | None = None
-    """When the dump was taken, by its recorder's time stamps, in seconds since 1970; None where unknown."""
+    """The time at which the dump was taken, by its recorder's time stamps, in seconds since 1970; None if unknown."""
     latest: float = 0.0
-    """The latest time in the dump, in seconds since 1970: it was not taken before."""
+    """The latest time in the dump, in seconds since 1970: it was taken no earlier."""
     active: bool = False
-    """It holds nothing that is complete."""
+    """It contains no completed operation."""
     cut: bool = False
-    """What it recorded first is gone, and the first that is left is pending: what it is at may be gone, too."""
+    """Its first entries were overwritten, and the first remaining one is pending: its current operation may be lost,
+    too."""
     lost: bool | None = None
     """The same by the counters of its groups, which show the progress of each; None without counters."""
     marks: frozenset[int] = frozenset()
-    """When its latest operations were queued: two dumps of one process share some."""
+    """Queue times of its latest operations: two dumps of one process share some."""
     span: tuple[int, int] | None = None
-    """When the first and the last operation that it recorded were queued, nanoseconds since 1970."""
+    """Queue times of the first and the last operation that it recorded, nanoseconds since 1970."""
     queued_at: Mapping[tuple[str, int], Operation] = field(default_factory=dict)
-    """(group, number) of its last collectives, where its recorder does not distinguish broken from completed ones."""
+    """(group, number) of its last collectives, if its recorder does not distinguish failed from completed ones."""
     sends: bool = False
-    """It counted more operations than it recorded: its recorder leaves out sends and receives."""
+    """It counted more operations than it recorded: its recorder omits sends and receives."""
     recorded: int = 0
 
     @cached_property
@@ -103,44 +105,42 @@ class Sample:
     file: str
     stamp: str = ""
     took: str = ""
-    """How long RAS says that it collected: the one thing that differs in text between two looks at ranks that wait."""
+    """The duration of RAS's collection: the only difference in text between two samples of waiting ranks."""
     world: str | None = None
-    """The communicator of all ranks, its ranks are taken for world ranks; none if no communicator has them all."""
+    """The communicator of all ranks, whose ranks are used as world ranks; empty if no communicator has all."""
     size: int = 0
-    """How many ranks the job has, by its largest communicator and its number of GPUs."""
+    """The number of ranks of the job, by its largest communicator and its number of GPUs."""
     ok: bool = False
     counts: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
     """(communicator, operation) to rank to count."""
     unnamed: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
     """(communicator, operation) to (number of ranks, count) of ranks that are not named."""
     states: dict[str, dict[int, str]] = field(default_factory=dict)
-    """Communicator to the state of those ranks that RAS names, where states differ: NOCOMM, INIT, RUNNING and so on."""
+    """Communicator to the state of those ranks that RAS names, if states differ: NOCOMM, INIT, RUNNING and so on."""
     errors: list[str] = field(default_factory=list)
-    """Errors that ranks reported in their initialization or operations, in RAS's words."""
+    """Errors that ranks reported in their initialization or operations, in RAS's text."""
     members: dict[str, dict[int, Process]] = field(default_factory=dict)
     """Communicator to the processes of the ranks that RAS names; these ranks count within the communicator."""
     processes: list[Process] = field(default_factory=list)
     comms: set[str] = field(default_factory=set)
-    """The hashes of all its communicators; text names only those in trouble, and leaves it empty."""
+    """The hashes of all its communicators; empty for text, which names only those with differences."""
     number: int = 0
-    """How many communicators there are, by the table of the text."""
+    """The number of communicators, by the table of the text."""
     parts: set[str] = field(default_factory=set)
     """Smaller communicators with counts by world rank, since host and process identify the ranks."""
     written: float | None = field(default=None, compare=False)
-    """When its file was written, in seconds of the epoch; None where it was requested just now."""
+    """The time of its file, in seconds since 1970; None if it was requested from a running job."""
 
 
 State = Literal["timed out", "absent", "inside", "called", "broken", "left", "unlike", "queued", "failed", "blocked"]
-"""What a report shows of its ranks:
+"""The meaning of a report for its ranks:
 
-``timed out``: torch's watchdog saw the operation run for too long.
-``absent``, ``inside``, ``called``: a desync report lists ranks that did not join the operation, joined and did not
-finish it, or started or finished it (its snapshot).
-``broken``, ``left``: an operation failed because another rank did not answer, or closed its connection; that other rank
-is at fault. ``unlike``: gloo ended the process because it received more data than it expected.
-``queued``: the last operation in the default group, printed when a rank receives the signal of a time-out.
-``failed``: the rank's watchdog saw an operation fail or time out.
-``blocked``: the heartbeat monitor found the watchdog's thread blocked.
+``timed out``: torch's watchdog saw the operation exceed its time-out. ``absent``, ``inside``, ``called``: a desync
+report lists ranks that did not join the operation, joined and did not finish it, or started or finished it (its
+snapshot). ``broken``, ``left``: an operation failed because another rank did not answer, or closed its connection; that
+other rank is at fault. ``unlike``: gloo ended the process because it received more data than it expected. ``queued``:
+the last operation in the default group, printed when a rank receives the signal of a time-out. ``failed``: the rank's
+watchdog saw an operation fail or time out. ``blocked``: the heartbeat monitor found the watchdog's thread blocked.
 """
 Reason = tuple[str, int, str]
 """Evidence: file, line (0 for none), text."""
@@ -153,10 +153,10 @@ class Report:
     state: State
     where: Reason
     ranks: tuple[int, ...] = ()
-    """World ranks; in a desync report those of its process group until ``prepare``. Empty where no rank is shown."""
+    """World ranks; in a desync report those of its process group until ``prepare``. Empty if no rank is shown."""
     operation: str = ""
     sequence: int = -1
-    """As SeqNum counts; -1 where unknown. A desync report counts from 1: SeqNum plus one before torch 2.4."""
+    """As SeqNum counts; -1 if unknown. A desync report counts from 1: SeqNum plus one before torch 2.4."""
     group: str = ""
     """The description of the process group."""
     number: str = ""
@@ -166,13 +166,13 @@ class Report:
     reporter: tuple[int, int] = (-1, -1)
     """The world rank that printed a time-out or a desync report, and its rank in the group."""
     sizes: str = ""
-    """How many elements the operation takes and gives, if the log shows it."""
+    """Numbers of input and output elements of the operation, if the log shows them."""
     seconds: int = 0
-    """How long a watchdog was blocked."""
+    """The time for which a watchdog was blocked."""
 
     @property
     def rank(self) -> int:
-        """Return the one rank of a report that each rank prints about itself; -1 where it is not shown."""
+        """Return the one rank of a report that each rank prints about itself; -1 if it is not shown."""
         return self.ranks[0] if self.ranks else -1
 
     @property
@@ -192,7 +192,7 @@ class Performed:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod of the job as the API shows it; the fault of it or its node in words, empty without one."""
+    """A pod of the job as the API shows it, and the fault of it or its node as text; empty without one."""
 
     name: str
     node: str = ""
@@ -204,37 +204,37 @@ class Pod:
 
 @dataclass(slots=True)
 class Evidence:
-    """All that was read of one job."""
+    """All evidence of one job."""
 
     files: list[str] = field(default_factory=list)
     version: str = field(default="", compare=False)
-    """Of NCCL, as a dump or RAS reports it."""
+    """NCCL's version, as a dump or RAS reports it."""
     ranks: dict[int, Rank] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
     world: set[int] = field(default_factory=set)
     listed: set[int] = field(default_factory=set)
-    """The ranks in the lists of members that the dumps hold; gloo's hold none where there are several groups."""
+    """The ranks in the dumps' lists of members; gloo's have none if there are several groups."""
     calls: dict[tuple[str, int], str] = field(default_factory=dict)
-    """(group, number) of a complete collective to its name and sizes, where all ranks must call it in the same way."""
+    """(group, number) of a complete collective to its name and sizes, if all ranks must call it in the same way."""
     samples: list[Sample] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
-    """The folders in which it lies, as they were named."""
+    """The folders that contain it, as they were named."""
     logs: set[str] = field(default_factory=set)
-    """Logs that lie next to it, by the names under which they are read."""
+    """Logs next to it, by the names under which they are read."""
     contradictions: list[str] = field(default_factory=list)
-    """Parts of the evidence that do not fit each other, and the part that counts, in words."""
+    """Contradictory parts of the evidence, and the part that counts, as text."""
     went_on: str | None = None
-    """What a rank did between two dumps of it; empty where they show all ranks at the same operations."""
+    """Progress of a rank between two of its dumps; empty if they show all ranks at the same operations."""
     performed: dict[tuple[str, int], Performed] = field(default_factory=dict)
     """(communicator, rank) to a record of NCCL Inspector."""
     times: dict[tuple[str, str], dict[int, dict[int, float]]] = field(default_factory=dict)
-    """(communicator, operation) to sequence to rank to the microseconds that its kernel ran."""
+    """(communicator, operation) to sequence to rank to the duration of its kernel in microseconds."""
     notes: list[str] = field(default_factory=list)
-    """The unread parts, in words."""
+    """The unread parts, as text."""
     pods: list[Pod] = field(default_factory=list)
     not_seen: list[str] = field(default_factory=list)
-    """Facts that the cluster did not report, with the permission or the setting that they need."""
+    """Facts that the cluster did not report, with the required permission or setting."""
 
     def said(self, *states: State) -> list[Report]:
         """Return the reports of these states, in the order in which they were read."""
@@ -261,7 +261,7 @@ class Evidence:
 
     @property
     def queued(self) -> dict[int, Report]:
-        """Return each rank's last report of what it queued in the default group."""
+        """Return each rank's last report of its operation in the default group."""
         return {report.rank: report for report in self.said("queued")}
 
     @property
@@ -290,7 +290,7 @@ _NOWHERE = At()
 
 
 class Doubt(NamedTuple):
-    """Why dumps alone prove no hang."""
+    """The reason why dumps alone prove no hang."""
 
     kind: Literal["moved", "undated", "passing"]
     text: str
@@ -318,9 +318,9 @@ class Decision:
     suspects: Ranks = frozenset()
     """Ranks of which some are late, unless those that are ahead called one operation more."""
     uncounted: bool = False
-    """All ranks with dumps are inside an operation, and it is unknown whether these are all ranks."""
+    """All ranks with dumps are inside an operation; it is unknown whether other ranks exist."""
     unsure: str = ""
-    """Why none of the suspects is called late, or what a late rank may wait for, unrecorded."""
+    """The reason why none of the suspects is called late, or a possible unrecorded wait of a late rank."""
     departed: bool = False
     """The late ranks left the communicator in which others are, or never created it."""
     inside_of: str = ""
@@ -328,19 +328,20 @@ class Decision:
     ahead: Ranks = frozenset()
     """The minority, which may be wrong."""
     unnamed: int = 0
-    """How many ranks are late where the evidence counts them and names none."""
+    """The number of late ranks if the evidence counts them and names none."""
     reported: tuple[str, ...] = ()
-    """Errors of ranks in RAS's words, those that name a cause on the rank itself first."""
+    """Errors of ranks in RAS's text; those with a cause on the rank itself first."""
     seconds: float = 0
-    """How long a watchdog was blocked, or how much later than the others a rank came after their time-out."""
+    """Seconds for which a watchdog was blocked, or by which a rank entered later than the others, after their time-out.
+    """
     nameless: tuple[Process, ...] = ()
     """Late or dead processes of unknown rank."""
 
     def __add__(self, part: Decision) -> Decision:
-        """Return the decision with what a weaker rule found.
+        """Return the decision with the results of a weaker rule.
 
-        Its reasons and its waiting and unknown ranks are added; its late ranks count where it decides; other fields
-        replace those that it has.
+        Its reasons and its waiting and unknown ranks are added. Its late ranks count if it decides; other fields
+        replace existing ones.
         """
         shown = {item.name: getattr(part, item.name) or getattr(self, item.name) for item in fields(self)}
         if part.kind:
@@ -351,5 +352,5 @@ class Decision:
         return Decision(**shown)
 
     def suspecting(self, ahead: Ranks) -> Decision:
-        """Return the decision with suspects in place of late ranks; ``ahead``: the fewer, which may be wrong."""
+        """Return the decision with suspects in place of late ranks; ``ahead``: the minority, which may be wrong."""
         return replace(self, late=frozenset(), suspects=self.late, ahead=ahead)

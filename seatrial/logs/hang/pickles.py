@@ -1,7 +1,7 @@
-"""Read a pickle that holds only dicts, lists, tuples, strings, numbers, booleans and None.
+"""Read a pickle that contains only dicts, lists, tuples, strings, numbers, booleans and None.
 
-Its own interpreter of the few opcodes that such a pickle needs: there is no opcode for a global, a call or an object,
-so nothing can be imported or run, and neither a memo index nor a length can make it allocate more than the file holds.
+The interpreter knows only the few opcodes of such a pickle. It has none for a global, a call or an object, so nothing
+can be imported or executed. Neither a memo index nor a length can make it allocate more than the file contains.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_OPCODES = 6_000_000
 
 
 class PickleRefusedError(ValueError):
-    """The bytes are not a pickle of plain data; says why."""
+    """The bytes are not a pickle of plain data; the message has the reason."""
 
 
 def loads(data: bytes) -> Any:
@@ -32,7 +32,7 @@ def loads(data: bytes) -> Any:
     except PickleRefusedError:
         raise
     except (struct.error, IndexError):
-        raise PickleRefusedError("cut: the pickle ends before its end") from None
+        raise PickleRefusedError("cut: the pickle is incomplete") from None
     except (KeyError, TypeError, AttributeError, ValueError, MemoryError):
         raise PickleRefusedError("damaged: not a pickle that Python or PyTorch writes") from None
 

@@ -1,6 +1,6 @@
-"""Take words, numbers and sizes out of foreign data: values of another shape are ignored.
+"""Extract texts, numbers and sizes from foreign data: values of another shape are ignored.
 
-A pickle may hold a list many times over, and itself: nothing of unknown shape is ever turned into text.
+A pickle may contain a list many times over, and itself: nothing of unknown shape is ever turned into text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def number(value: Any) -> int:
 
 
 def sizes(tensors: Any, types: Any) -> str:
-    """Return the sizes and types of an operation's tensors as text; empty where they are not readable."""
+    """Return the sizes and types of an operation's tensors as text; empty if they are not readable."""
     types = [] if types is None else types
     if not _is_list(tensors) or not _is_list(types) or not all(isinstance(each, str) for each in types):
         return ""

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def prepare(evidence: Evidence) -> Evidence:
-    """Return the evidence as rules read it; what does not count is noted in its contradictions."""
+    """Return the evidence as rules read it; excluded parts are noted in its contradictions."""
     samples = looks(evidence.samples)
     old, cut = of_another_run(evidence), beginning_lost(evidence)
     notes = list(evidence.contradictions)
     if len(samples) < len(evidence.samples):
         copies = len(evidence.samples) - len(samples)
         text = (
-            f"{copies} of the answers of RAS show no second moment: copies of another one, or written at once with it."
+            f"{copies} of the answers of RAS are no further samples: copies of another one, or taken at the same time."
             " Ask again, some seconds later"
         )
         notes.insert(0, text)
@@ -77,7 +77,7 @@ def _identified(samples: list[Sample], size: int) -> list[Sample]:
 
 
 def places(evidence: Evidence) -> Mapping[int, Process]:
-    """Return where each rank runs, by RAS, else by NCCL Inspector's records of communicators of all ranks."""
+    """Return the place of each rank, by RAS, otherwise by NCCL Inspector's records of communicators of all ranks."""
     size = _size(evidence)
     found = {
         process.rank: process

@@ -1,4 +1,4 @@
-"""Tell answers of NCCL RAS (``ncclras``, VERBOSE STATUS) from other files, and read the JSON of 2.28.7 and later."""
+"""Recognise answers of NCCL RAS (``ncclras``, VERBOSE STATUS), and read the JSON of 2.28.7 and later."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .ras_text import BEGIN
 
 _HEAD = re.compile(r"^\s*Group\s+Comms\s+Nodes\s+Ranks", re.MULTILINE)
 _BEFORE = re.compile(r"(?:\s+|SERVER PROTOCOL \d+|OK\b)*")
-"""The protocol's text before an answer, and between two of them: a copy of the connection holds it, too."""
+"""The protocol's text before an answer, and between two answers: a copy of the connection contains it, too."""
 _Identity = tuple[str, int, str]
 """Host, process and CUDA device of a rank."""
 _NO_COMMA = re.compile(r"([^\s,{\[])(\s*\n\s*\"\w+\"\s*:)")
 
 
 def form_of(text: str) -> Literal["json", "text"] | None:
-    """Return the form of RAS that a file's beginning has, with or without the protocol's words before it."""
+    """Return the form of RAS at a file's beginning, with or without the protocol's text before it."""
     begin = _BEFORE.match(text)
     if begin and text[begin.end() :][:1] == "{" and '"communicators"' in text and '"nccl_version"' in text:
         return "json"
@@ -62,7 +62,7 @@ def _json_sample(file: str, content: Any) -> Sample:
 
 
 def _json_communicator(made: Sample, name: str, comm: dict[str, Any], world: dict[_Identity, int]) -> None:
-    """Add an answer's facts about a communicator; ``world``: the ranks of the communicator that has them all."""
+    """Add an answer's facts about a communicator; ``world``: the ranks of the communicator of all ranks."""
     all_ranks = _all_ranks(comm)
     named = bool(world) and len(world) == made.size and all(_identity(entry) in world for entry in all_ranks)
     if named and name != made.world:
@@ -100,7 +100,7 @@ def _json_communicator(made: Sample, name: str, comm: dict[str, Any], world: dic
 
 
 def _state(status: dict[str, Any]) -> str:
-    """Return the state of a rank as the text of RAS calls it."""
+    """Return the state of a rank in the terms of RAS's text."""
     if status.get("abort_flag") is True:
         return "ABORT"
     if status.get("finalize_called") is True or status.get("destroy_flag") is True:
@@ -109,9 +109,9 @@ def _state(status: dict[str, Any]) -> str:
 
 
 def _parsed(text: str) -> list[Any]:
-    """Return the values of JSON, one after the other, also where a comma is missing at a line's end.
+    """Return consecutive JSON values, also if a comma is missing at a line's end.
 
-    NCCL 2.28.9 forgets the one before the status of a rank that is missing: where it matters most.
+    NCCL 2.28.9 omits the comma before the status of a missing rank, which is the most important entry.
     """
     try:
         return _values(text)
@@ -138,7 +138,7 @@ def _identity(entry: dict[str, Any]) -> _Identity:
 def _json_process(entry: dict[str, Any]) -> Process:
     host, gpu, nvml = str(entry.get("host", ""))[:80], entry.get("cuda_dev"), entry.get("nvml_dev")
     rank, shown = _int(entry.get("rank")), "" if gpu is None else str(gpu)[:16]
-    shown += "" if nvml in (None, gpu) else f" (NVML {str(nvml)[:16]})"  # as its text has it
+    shown += "" if nvml in (None, gpu) else f" (NVML {str(nvml)[:16]})"  # as in its text
     return Process(rank if rank >= 0 else None, host, shown, _int(entry.get("pid")))
 
 

@@ -1,7 +1,7 @@
 """Find answers of NCCL RAS inside a log, and after a log collector's prefix of each line.
 
-The prefix of the answer's heading is that of its other lines, too, except for its digits: the time of
-a line, or the index of a pod.
+Except for its digits, the prefix of the answer's heading is also that of its other lines. The digits may be a line's
+time or a pod's index.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _ROW = re.compile(r"^\s+(\d+)\s+(\d+)\s+\d+\s+[\d-]+\s+(\d+)\s+\d+\s+[A-Z]+\s+([
 _TOTAL = re.compile(r"^\(total\) .*\n[ \t]*(?:\d+[ \t]+)+(\d+)[ \t]*$", re.MULTILINE)
 _COMM = re.compile(r"^#(\d+)-(\d+) \((\w+)\) ([A-Z, ]+)$")
 _OPERATION = re.compile(r"Communicator ranks have different (\w+) operation counts")
-_GPU = r"\d[\d,]*(?: \(NVML [\d,]+\))?"  # the second number where CUDA_VISIBLE_DEVICES makes CUDA count differently
+_GPU = r"\d[\d,]*(?: \(NVML [\d,]+\))?"  # the second number appears if CUDA_VISIBLE_DEVICES changes CUDA's numbering
 _PLACE = rf"(?: -- (?:GPU ({_GPU}) managed by process (\d+) on node (\S+)|\[process information not found\]))?\s*$"
 _COUNT = r"(?:launched up to operation (\d+)|not launched any operations)"
 _MANY = re.compile(rf"^\s+(\d+) ranks? ha(?:s|ve) {_COUNT}")
@@ -52,11 +52,11 @@ class _At:
     listed: dict[str, int] = field(default_factory=dict)
     """Communicator to the number of its group in the table."""
     in_state: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
-    """Communicator to the numbers of ranks in each state, only the smaller set is named."""
+    """Communicator to the numbers of ranks in each state; only the smaller set is named."""
 
 
 def _sample(file: str, text: str, gpus: int) -> Sample:
-    """Return one answer; ``gpus``: how many GPUs the job has, 0 where the text does not say it."""
+    """Return one answer; ``gpus``: the job's number of GPUs, 0 if the text lacks it."""
     made, at = Sample(file), _At()
     rows = _ROW.findall(text)
     made.size = max([gpus, *(int(row[2]) for row in rows)])
@@ -88,7 +88,7 @@ def _sample(file: str, text: str, gpus: int) -> Sample:
 
 
 def _complete_states(states: dict[int, str], counted: list[tuple[int, str]], size: int) -> None:
-    """Add the ranks that are not named, where they are the rest of a communicator and share one state."""
+    """Add the ranks that are not named, if they are the rest of a communicator and share one state."""
     named = Counter(states.values())
     rest = [(number, state) for number, state in counted if not named[state]]
     if len(rest) == 1 and rest[0][0] + len(states) == size <= MAX_RANKS:
@@ -103,7 +103,7 @@ def _is_world(rows: list[tuple[str, ...]], group: int, size: int) -> bool:
 
 
 def _line(made: Sample, at: _At, line: str) -> None:
-    """Take over a line within a section."""
+    """Read a line within a section."""
     if match := _OPERATION.search(line):
         at.operation, at.state = match[1], ""
     elif match := _MANY.match(line):
@@ -142,7 +142,7 @@ def _name(made: Sample, at: _At, rank: str, gpu: str | None, pid: str | None, ho
 
 
 def _rank_all(made: Sample) -> None:
-    """List the processes that were named within communicators, with ranks of the world where these are known."""
+    """List the processes that were named within communicators, with world ranks if these are known."""
     world = made.members.get(made.world or "", {})
     ranks: dict[tuple[str, int | None, str], int] = {(p.host, p.pid, p.gpu): r for r, p in world.items() if p.pid}
     for comm, named in made.members.items():

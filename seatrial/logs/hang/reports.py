@@ -1,8 +1,8 @@
-"""Rules over reports of torch: time-outs of its watchdogs, desync reports, and what ranks queued last.
+"""Rules over reports of torch: time-outs of its watchdogs, desync reports, and last queued operations.
 
-Every process group numbers its own operations. ``queued`` reports (torch 2.3 and later) are of the default group, and
-the missing rank writes one, too: a rank that waits in another group is behind in the default one, but not at fault, and
-its own watchdog reports it.
+Every process group numbers its operations separately. ``queued`` reports (torch 2.3 and later) are of the default
+group, and the missing rank writes one, too. A rank that waits in another group is behind in the default one, but not at
+fault, and its own watchdog reports it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .model import Evidence, Group, Ranks, Report
 
 _PAIRED = frozenset(("SEND", "RECV", "COALESCED"))  # numbered by pair, or several in one
-# Whose sizes are the same on every rank; of the others a root, or uneven splits, has its own (torch.distributed).
+# Their sizes are equal on every rank; in other collectives a root, or uneven splits, has different ones
+# (torch.distributed).
 _EVEN = frozenset(
     ("ALLREDUCE", "BROADCAST", "REDUCE", "ALLGATHER", "_ALLGATHER_BASE", "REDUCE_SCATTER", "_REDUCE_SCATTER_BASE")
 )
@@ -49,7 +50,7 @@ def absent(made: Decision, evidence: Evidence) -> Decision | None:  # noqa: ARG0
 
 
 def _group_of(event: Report, evidence: Evidence) -> Group | None:
-    """Return the group that a watchdog's line is about, where a dump lists it with the rank that reports."""
+    """Return the group of a watchdog's line, if a dump lists it with the rank that reports."""
     for group in evidence.groups.values():
         if event.rank in group.members and (group.name, group.key.partition("/")[0]) == (event.group, event.number):
             return group
@@ -57,9 +58,9 @@ def _group_of(event: Report, evidence: Evidence) -> Group | None:
 
 
 def timed_out_in_another(made: Decision, evidence: Evidence) -> Decision | None:  # noqa: ARG001 -- as every rule
-    """Compare what timed out with what the snapshot shows others through with under the same number.
+    """Compare the timed-out operation with those that others completed, by the snapshot, under the same number.
 
-    The two use the same count (torch 2.4) where the snapshot has the rank at the number that it queued last.
+    The two use the same count (torch 2.4) if the snapshot has the rank at the number that it queued last.
     """
     called = evidence.said("called")
     for event in evidence.timeouts:
@@ -89,7 +90,7 @@ def in_desync_report(made: Decision, evidence: Evidence) -> Decision | None:
     found = Decision(because=tuple(item.where for item in worst[:3]))
     if evidence.ranks and not joined and first.operation != "monitored_barrier":
         ranks -= made.waiting  # their dumps show them there
-    if joined and first.operation in _PAIRED:  # the report lists the present ranks, not those that it waits for
+    if joined and first.operation in _PAIRED:  # the report lists the present ranks, not the missing ones
         return found + Decision(waiting=ranks)
     otherwise = _called_in_snapshot(evidence, first) if joined and ranks else None
     if not ranks or otherwise:
@@ -103,7 +104,7 @@ def in_desync_report(made: Decision, evidence: Evidence) -> Decision | None:
             return found + Decision(waiting=ranks)
         kind, found = "inside", found + Decision(waiting=ranks)
     elif joined and 2 * len(ranks) > len({rank for item in same for rank in item.ranks}):
-        return found + Decision(waiting=ranks)  # a few are through, and nothing else is known about them
+        return found + Decision(waiting=ranks)  # a few have completed it, and nothing else is known about them
     elif joined:
         kind = "stalled"
     late = set() if kind == "inside" else ranks
@@ -124,9 +125,9 @@ def _progress(item: Report) -> float:
 
 
 def _called_in_snapshot(evidence: Evidence, stuck: Report) -> Decision | None:
-    """Compare what the snapshot shows under the number of the ranks' last operation.
+    """Compare the snapshot's entries under the number of the ranks' last operation.
 
-    One may be through with another one.
+    A rank may have completed another operation.
     """
     calls: dict[str, set[int]] = defaultdict(set)
     for item in evidence.said("called"):
@@ -139,7 +140,7 @@ def _called_in_snapshot(evidence: Evidence, stuck: Report) -> Decision | None:
 
 
 def _mismatch(there: Report, calls: Mapping[str, Ranks]) -> Decision:
-    """Return that ranks called different operations in one place: the fewer of them are late."""
+    """Return that ranks called different operations in one place: the minority is late."""
     common = max(calls, key=lambda name: (len(calls[name]), name))
     differing = set().union(*(ranks for name, ranks in calls.items() if name != common)) - calls[common]
     late = differing if len(differing) < len(calls[common]) else set()
@@ -151,10 +152,10 @@ def _mismatch(there: Report, calls: Mapping[str, Ranks]) -> Decision:
 
 
 def called_otherwise(made: Decision, evidence: Evidence) -> Decision | None:  # noqa: ARG001 -- as every rule
-    """Name a mismatch that the watchdogs of several ranks show, and the ranks that are fewer on their side.
+    """Name a mismatch that the watchdogs of several ranks show, and the ranks of the smaller side.
 
-    Where a line names no group (torch before 2.2), ranks are compared only where nothing shows several groups: all have
-    their own rank in it, and all wait under one number.
+    If a line names no group (torch before 2.2), ranks are compared only if nothing shows several groups: all have their
+    world rank in it, and all wait under one number.
     """
     same: dict[tuple[str, str, int], dict[str, dict[int, Report]]] = defaultdict(lambda: defaultdict(dict))
     for event in evidence.timeouts:
@@ -166,10 +167,10 @@ def called_otherwise(made: Decision, evidence: Evidence) -> Decision | None:  # 
         if len(calls) < 2 or len(spoke) != len(set(spoke)) or not (number or group or _one_group(evidence)):
             continue
         if group not in ("", "default_pg") and not number:
-            continue  # groups of one name are many
+            continue  # several groups have the same name
         first = [next(iter(ranks.values())) for ranks in calls.values()]
         found = _mismatch(first[0], {name: ranks.keys() for name, ranks in calls.items()})
-        waiting = found.waiting if found.late else set()  # of two sides, none is not at fault
+        waiting = found.waiting if found.late else set()  # of two equal sides, either may be at fault
         return replace(found, waiting=waiting, because=tuple(event.where for event in first[:4]))
     return None
 
@@ -188,7 +189,7 @@ def queued_less(made: Decision, evidence: Evidence) -> Decision | None:  # noqa:
         return None
     event = min(ended, key=lambda each: each.sequence)
     waited = evidence.waiting | set(evidence.broken)
-    # All came as far as what is complete: a lower number counts sends and receives, or is of another job.
+    # All have reached the completed operation: a lower number counts sends and receives, or is of another job.
     least = event.completed if event.completed is not None and event.completed < event.sequence else -1
     behind = {rank for rank, item in queued.items() if least <= item.sequence < event.sequence} - waited
     ahead = ({rank for rank, item in queued.items() if item.sequence >= event.sequence} | waited) - behind
@@ -202,20 +203,20 @@ def queued_less(made: Decision, evidence: Evidence) -> Decision | None:  # noqa:
 
 
 def timed_out(made: Decision, evidence: Evidence) -> Decision | None:  # noqa: ARG001 -- as every rule
-    """Prove a hang by a time-out; a rank is late only if it queued less, and none is if RAS counts equally many."""
+    """Prove a hang by a time-out; a rank is late only if it queued less, and none is if RAS's counts are equal."""
     timeouts = evidence.timeouts
     if not timeouts:
         return None
     first = min(timeouts, key=lambda item: item.sequence)
     same = [each for each in timeouts if each.place[:2] == first.place[:2]]
     if not first.number and first.group not in ("", "default_pg"):
-        same = [first]  # groups of one name are many
+        same = [first]  # several groups have the same name
     needed = Counter(event.sequence for event in same).most_common(1)[0][0]
     behind = {event.rank for event in same if event.enqueued is not None and event.enqueued < needed}
     behind -= {event.rank for event in set(timeouts).difference(same)}  # they wait for a rank elsewhere, too
     waiting = {event.rank for event in timeouts}
     found = Decision(waiting=waiting, at=_at(first), because=tuple(event.where for event in timeouts[:3]))
-    if first.operation in _PAIRED:  # each pair has numbers of its own
+    if first.operation in _PAIRED:  # each pair has a separate numbering
         return found
     if behind:
         return found + Decision("late", proven=True, late=behind, at=_at(first)._replace(sequence=needed))
@@ -223,7 +224,7 @@ def timed_out(made: Decision, evidence: Evidence) -> Decision | None:  # noqa: A
 
 
 def blocked(made: Decision, evidence: Evidence) -> Decision | None:  # noqa: ARG001 -- as every rule
-    """Name the ranks with a blocked watchdog if no operation timed out: nothing else is known of them."""
+    """Name the ranks with a blocked watchdog if no operation timed out: nothing else is known about them."""
     reports = evidence.said("blocked")
     if not reports or evidence.timeouts:
         return None
@@ -237,5 +238,5 @@ def _at(event: Report) -> At:
 
 
 def _weighed(made: Decision, ahead: set[int]) -> Decision:
-    """Return the decision with suspects for late ranks where fewer ranks are ahead: these may be wrong."""
+    """Return the decision with suspects instead of late ranks if fewer ranks are ahead: these may be wrong."""
     return made.suspecting(ahead) if ahead and len(ahead) < len(made.late) else made

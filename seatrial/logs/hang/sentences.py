@@ -68,18 +68,18 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         subject, queued = capital(_placed(made, late)), "hold up {}: their" if many else "holds up {}: its"
         return (
             f"{subject} {queued.format(where)} work is queued, and the GPU"
-            f" does not reach it{waits}. Look at {'those GPUs' if many else 'that GPU'} and {hosts} first"
+            f" does not start it{waits}. Look at {'those GPUs' if many else 'that GPU'} and {hosts} first"
         ) + _missing(made)
     if made.kind == "dead":
-        gone = _with_nameless(made, made.dead)
-        pods = "its pod and node" if len(made.dead) + len(made.nameless) == 1 else "their pods and nodes"
-        return f"{capital(gone)} {'is' if len(made.dead) + len(made.nameless) == 1 else 'are'} dead or not answering{waits}. Look at {pods} first"  # noqa: E501
+        gone, single = _with_nameless(made, made.dead), len(made.dead) + len(made.nameless) == 1
+        state, pods = ("is dead or does", "its pod and node") if single else ("are dead or do", "their pods and nodes")
+        return f"{capital(gone)} {state} not answer{waits}. Look at {pods} first"
     if made.kind == "inside":
         which = "those processes" if len(made.unknown) > 1 else "that process"
-        lead = f", while all others left one: look at {which} first"
+        lead = f", but all others left one: look at {which} first"
         sizes = f". Its sizes differ between ranks, {made.called}: splits that do not match hang like this"
         return (
-            f"All ranks have entered {where}, and it does not finish: look at GPUs and network, no rank is late"
+            f"All ranks have entered {where}, and it does not finish: no rank is late, examine GPUs and network"
             + (sizes if made.called else "")
         ) + (_missing(made) + lead if made.unknown else "")
     if made.kind == "mismatch":
@@ -88,7 +88,7 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
             f"{capital(_placed(made, late))} called {what}" if late else "Ranks called different operations or sizes"
         )
         called = f" ({made.called})" if made.called else ""
-        return f"{subject} in place of {where}{called}{waits}. The program shows which side is right" + _missing(made)
+        return f"{subject} in place of {where}{called}{waits}. The program shows the correct side" + _missing(made)
     if made.kind == "order" and late:
         them, calls = ("them", "their calls differ") if many else ("it", "its calls differ")
         subject = f"{capital(_placed(made, late))} wait{'' if many else 's'} in {made.called}"
@@ -98,7 +98,7 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     if made.kind == "slow":
         return _slow(made)
     if made.kind == "alive":
-        return "The job is alive: the counts of its operations advance between the samples. That proves no health"
+        return "The job is alive: the counts of its operations advance between the samples. This does not prove health"
     return _undecided(made)
 
 
@@ -113,26 +113,26 @@ def _late(made: Decision, waits: str) -> str:
     if made.seconds:
         return (
             f"{subject} entered {where} {made.seconds:.1f} s after the first rank, which had timed out{waits}. Look at"
-            f" what {them} did before, not at the network"
+            f" the preceding calls of {them}, not at the network"
         ) + _missing(made)
-    never = f"{subject} never entered {where}{waits}. Look at {them} before the fabric and the ranks that wait"
+    never = f"{subject} never entered {where}{waits}. Look at {them} first, not at the fabric or the waiting ranks"
     return never + made.unsure + _missing(made)
 
 
 def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
-    """Return the first sentence where nothing is proven: the facts of one look, and the use of another one."""
+    """Return the first sentence if nothing is proven: the facts of one sample, and the use of another one."""
     late, where = made.late, _where(made)
     counted = any("RAS: " in text for _, _, text in made.because)
     if made.reported:
         remote = any("Remote" in text for text in made.reported)
         remote_first = (
-            ". The others see a remote error: look at the first one named" if len(made.reported) > 1 and remote else ""
+            ". The others see a remote error: look at the first rank named" if len(made.reported) > 1 and remote else ""
         )
         return f"NCCL RAS has errors: {'; '.join(made.reported[:4])}{remote_first}"
     if made.doubt and made.doubt.kind == "moved":
         return (
-            f"The job went on while these dumps were written, one after the other: {made.doubt.text}. One look at"
-            " each rank proves no hang: take a second dump of all ranks"
+            f"The job continued while these dumps were written one after the other: {made.doubt.text}. One dump per"
+            " rank proves no hang: take a second dump of all ranks"
         )
     if made.doubt and made.doubt.kind == "undated":
         missing = late | made.suspects
@@ -143,20 +143,20 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         first = f"If a time-out wrote them, look at {them} first; a" if missing else "A"
         return (
             f"{never_entered} {where} when these dumps were taken, at an unknown time: {made.doubt.text}. {first} job"
-            " that runs looks like this for a moment: give a second dump of all ranks, some minutes later, or what the"
-            " ranks wrote to standard error"
+            " that runs can look like this for a moment: add a second dump of all ranks, taken some minutes later, or"
+            " the ranks' standard error"
         ) + _missing(made)
     if made.doubt:
         behind = f", and {_placed(made, late)} had not reached {where}" if late else ""
         return (
-            f"When these dumps were written, no rank had waited for longer than {made.doubt.text} s{behind}: too"
-            f" early to determine a hang from one look. Take a second dump of all ranks some minutes later, and give"
-            f" both"
+            f"When these dumps were written, no rank had waited for longer than {made.doubt.text} s{behind}:"
+            f" too early to determine a hang from one dump per rank. Take a second dump of all ranks some minutes"
+            f" later, and pass both"
         )
     if (late or made.suspects) and made.departed:
         return (
             f"{capital(_placed(made, late or made.suspects))} left the communicator of all ranks, or never created it,"
-            " which others are still in. One look may fall into the job's end: look again, some seconds later"
+            " which others are still in. One sample may be of the job's end: take another one, some seconds later"
         )
     if (late or made.nameless) and counted:
         why = "one sample does not prove a hang" if "one sample" in made.because[-1][2] else UNCLEAR
@@ -164,16 +164,16 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     if made.suspects and counted:
         return f"{capital(ranks_in_words(made.suspects))} launched less than the others, but {UNCLEAR}"
     if late:
-        return f"{capital(_placed(made, late))} had not reached {where}, and nothing proves that this lasts"
+        return f"{capital(_placed(made, late))} had not reached {where}, and it is not proven that this lasts"
     if made.waiting and counted:
         return (
             f"{capital(ranks_in_words(made.waiting))} launched more than the others, which may be late or behind only for a moment: "  # noqa: E501
-            "one sample does not prove a hang, and RAS names the smaller side, whichever is at fault"
+            "one sample does not prove a hang, and RAS names the smaller set, whichever is at fault"
         )
     if made.uncounted:
         return (
             f"{capital(ranks_in_words(made.waiting))} all entered {where}, and it does not finish. These dumps do not"
-            f" show how many ranks the job has: is there one of every rank? A rank without one may be late or dead"
+            f" show how many ranks the job has: a rank without a dump may be late or dead"
         )
     if made.unknown and made.waiting:
         return (
@@ -190,13 +190,14 @@ def _by_ras(made: Decision) -> str:
     """Return RAS's result for ranks with equal counts; empty without one."""
     if any(text == ONE_SAMPLE for _, _, text in made.because):
         return (
-            "NCCL RAS finds nothing wrong, and that alone proves nothing: ranks inside one operation look"
-            " equal. Two more answers, some seconds apart, show whether the counts advance" + _missing(made)
+            "NCCL RAS reports no error, and that alone proves nothing: ranks inside one operation have"
+            " equal counts. Two more answers, some seconds apart, show whether the counts advance" + _missing(made)
         )
     if any("launched equally many" in text for _, _, text in made.because):
         return (
             "All ranks launched equally many operations, the same in every sample: they are inside one that does not"
-            " finish (network, GPU, a process that spins), or no rank has called the next one yet. Dumps show which"
+            " finish (network, GPU, a spinning process), or no rank has called the next one yet. Dumps distinguish the"
+            " two"
         )
     return ""
 
@@ -231,7 +232,7 @@ def blocked_watchdogs(evidence: Evidence) -> str:
 
 
 def unnamed(made: Decision) -> str:
-    """Return how many ranks are late where nothing says which."""
+    """Return the number of late ranks if the evidence does not identify them."""
     return (
         f"{made.unnamed} rank{'s' if made.unnamed > 1 else ''} never entered {_where(made)}, and the text of NCCL RAS"
         " names none of them: ask it for JSON (ncclras -f json), or look at the Flight Recorder's dumps"
@@ -248,8 +249,8 @@ def _slow(made: Decision) -> str:
             f" look at {'those processes' if many else 'that process'} first {load}, not at the network"
         )
     return (
-        f"The job goes on, and {subject} {'were' if many else 'was'} behind the others in every sample: if it is slower"
-        f" than it should be, look there first {load}"
+        f"The job continues, and {subject} {'were' if many else 'was'} behind the others in every sample: if it is"
+        f" slower than it should be, look there first {load}"
     )
 
 

@@ -1,8 +1,7 @@
-"""Ranks with a log that does not report a hang which all others report.
+"""Find ranks with a log that does not report a hang which all others report.
 
-The first rank with a time-out signals all others to dump (torch 2.3 and later): its own thread,
-which needs neither the GPU nor Python's lock, prints on each that the signal came. A process that is gone or stopped
-prints nothing.
+The first rank with a time-out signals all others to dump (torch 2.3 and later). A separate thread, which needs neither
+the GPU nor Python's lock, prints on each that it received the signal. A process that is gone or stopped prints nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def silent_ranks(made: Decision, evidence: Evidence, logged: Mapping[int, Process]) -> Decision:
-    """Call ranks gone that logged before, in complete logs, and do not report the signal; RAS would know better.
+    """Mark ranks as dead that logged before, in complete logs, and do not report the signal; RAS takes precedence.
 
     ``logged``: the place of each rank's lines in the one job.
     """

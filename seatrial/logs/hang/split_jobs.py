@@ -1,6 +1,6 @@
 """Separate the jobs with evidence in one place: one job's ranks do not describe another's.
 
-A part is the files in one directory under one kind of name. Parts are joined where nothing distinguishes them.
+A part is the files in one directory with one kind of name. Parts are joined if nothing distinguishes them.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from .model import Rank, Sample
 
 _CALLS = 8
-"""Complete collectives; two jobs share none of them, and ranks of one job have called most of theirs together."""
+"""Complete collectives: two jobs have none in common, and ranks of one job have called most of theirs together."""
 SECOND_LOOK = 2.0
-"""Seconds between two dumps of a rank that are two looks, and not one file twice."""
+"""Seconds between two dumps of a rank that are two samples, not one file twice."""
 
 _JOINED = (
-    "the dumps named {} are taken for one job's: their ranks complete one another, and a dump names neither host nor"
-    " job. If they are of two, give each its own folder"
+    "the dumps named {} are treated as one job's: their ranks complete one another, and a dump names neither host nor"
+    " job. If there are two jobs, use a separate folder for each"
 )
 
 
 @dataclass(slots=True)
 class Job:
-    """The parts of one job: its evidence, the directories that it lies in, and the ranks that its dumps list as all."""
+    """The parts of one job: its evidence, its directories, and the ranks that its dumps list as all."""
 
     evidence: Evidence = field(default_factory=Evidence)
     folders: set[str] = field(default_factory=set)
@@ -39,7 +39,7 @@ class Job:
 
 
 def apart(parts: Iterable[Job]) -> list[Job]:
-    """Return a job for each job that the parts of one place are of."""
+    """Return each job among the parts of one place."""
     parts = list(parts)
     jobs: list[Job] = []
     for part in parts:
@@ -82,13 +82,13 @@ def without(evidence: Evidence, files: set[str]) -> Evidence:
 
 
 def same_job(one: Job, other: Job, *, surely: bool = False) -> bool:
-    """Say whether dumps may be of one job's ranks, or ``surely`` are: each rank once, and all ranks the same ones."""
+    """Return whether dumps may be of one job's ranks, or ``surely`` are: each rank once, and one list of all ranks."""
     if one.evidence.ranks.keys() & other.evidence.ranks.keys():
         return False
     here, there = one.evidence.calls, other.evidence.calls
     shared = here.keys() & there.keys()
     if len(shared) >= _CALLS and all(here[call] != there[call] for call in shared):
-        return False  # ranks of one job that got out of step called the same ones before
+        return False  # ranks of one job that are out of step called the same ones before
     if one.world and other.world:
         return one.world == other.world and (not surely or _meet(one, other))
     return not surely
@@ -103,7 +103,7 @@ def _meet(one: Job, other: Job) -> bool:
 
 
 def add(jobs: list[Job], part: Job, *, surely: bool = False) -> None:
-    """Add a part to the job that it is of, or as its own job; ``surely``: if unknown, it is its own."""
+    """Add a part to its job, or as a separate job; ``surely``: if unknown, it is separate."""
     for job in jobs:
         if same_job(job, part, surely=surely):
             if job.folders & part.folders and not job.stems & part.stems:
@@ -126,7 +126,7 @@ def _again(job: Job, part: Job) -> bool:
 
 
 def _look_again(job: Job, part: Job) -> None:
-    """Keep the later one of two looks at a job, and the changes between them."""
+    """Keep the later of two samples of a job, and the changes between them."""
     first, second = job.evidence.ranks, part.evidence.ranks
     both = sorted(first.keys() & second.keys())
     if sum(_last(second[rank].span) - _last(first[rank].span) for rank in both) < 0 or _between(first, second) < 0:
@@ -141,7 +141,7 @@ def _look_again(job: Job, part: Job) -> None:
     if job.evidence.went_on is None and lasted:
         job.evidence.went_on = ""
     looked = {**first, **second}
-    for rank in both:  # of a copy, the file that it was copied from is the older one
+    for rank in both:  # the original of a copied file is the older one
         times = [time for time in (first[rank].written, second[rank].written) if time is not None]
         if first[rank].marks == second[rank].marks:
             looked[rank] = replace(second[rank], written=min(times, default=None))
@@ -155,7 +155,7 @@ def _last(span: tuple[int, int] | None) -> int:
 
 
 def _between(first: dict[int, Rank], second: dict[int, Rank]) -> float:
-    """Return the seconds from one look to another: by the dumps' own times where both have some, else by the files'."""
+    """Return the seconds between two samples: by the dumps' own times if both have some, otherwise by the files'."""
     own, by_file = (
         [max((getattr(made, name) or 0.0 for made in look.values()), default=0.0) for look in (first, second)]
         for name in ("taken", "written")
@@ -165,7 +165,7 @@ def _between(first: dict[int, Rank], second: dict[int, Rank]) -> float:
 
 
 def _foreign(job: Job) -> list[Job]:
-    """Return the job, and as separate jobs the evidence of another number of ranks, or of other communicators."""
+    """Return the job, and evidence with another number of ranks or other communicators as separate jobs."""
     evidence, made = job.evidence, [job]
     groups: list[list[Sample]] = []
     for sample in evidence.samples:
@@ -187,7 +187,7 @@ def _foreign(job: Job) -> list[Job]:
         foreign = {item.where[0] for item in errors if item.rank > max(job.world)}
         if foreign:
             kept = [each for each in evidence.reports if each.where[0] not in foreign or each.state == "blocked"]
-            kept = [each for each in kept if each.state != "failed"]  # the job of these logs is not certain, either
+            kept = [each for each in kept if each.state != "failed"]  # the job of these logs is uncertain, too
             job.evidence = replace(evidence, reports=kept)
             made.append(Job(said_in(evidence, foreign)))
     return [each for each in made if each.evidence != Evidence()]

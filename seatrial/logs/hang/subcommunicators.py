@@ -1,6 +1,6 @@
-"""Counts of communicators that hold a part of the job, where RAS does not show their ranks.
+"""Counts of communicators of a part of the job, if RAS does not show their ranks.
 
-Its text names the fewer ranks only, by their number within the communicator, with host, process and GPU.
+Its text names only the smaller set of ranks, by their number within the communicator, with host, process and GPU.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def _troubles(sample: Sample) -> list[_Trouble]:
 
 
 def _may_be_ahead(identity: _Identity, troubles: list[_Trouble]) -> bool:
-    """Return whether a process may be ahead somewhere and not named; where it is named as behind, it is not."""
+    """Return whether a process may be ahead somewhere without being named; a process named as behind is not."""
     return any(trouble.unnamed_ahead and identity not in trouble.behind for trouble in troubles)
 
 
 def root_of(sample: Sample, world: str, behind: set[int]) -> set[int]:
-    """Return those of the ranks that are behind in the job's communicator that others wait for; none where unclear.
+    """Return the ranks that others wait for among those behind in the job's communicator; empty if unclear.
 
-    Those that wait in a smaller communicator come late to the whole job's for that reason.
+    Ranks that wait in a smaller communicator are late to the whole job's for that reason.
     """
     troubles = _troubles(sample) if sample.world == world else []
     if not troubles or len(behind) < 2:
@@ -86,8 +86,8 @@ def together(sample: Sample, behind: set[int]) -> tuple[set[int], str]:
     """Return the ranks that may wait together inside an operation of a smaller communicator, and its name.
 
     A rank that waits there reaches the whole job's operation as late as one at fault. JSON shows the members of each
-    communicator; one without counts may be of sends and receives, which need two of its ranks and are not counted. Text
-    omits the communicators with equally many operations on all ranks.
+    communicator. One without counts may have sends and receives, which need two of its ranks and are not counted. Text
+    omits communicators with equal counts on all ranks.
     """
     if len(behind) < 2:
         return set(), ""
@@ -105,7 +105,7 @@ def together(sample: Sample, behind: set[int]) -> tuple[set[int], str]:
 
 
 def lasts(*, frozen: bool) -> str:
-    """Return whether samples show that a difference lasts, in words."""
+    """Return whether samples show that a difference lasts, as text."""
     return "in every sample" if frozen else "in one sample, which may be a temporary difference"
 
 

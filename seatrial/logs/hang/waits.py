@@ -1,8 +1,8 @@
-"""The graph of waits: from Flight Recorder dumps to the ranks that block other ranks and wait for none.
+"""Build the graph of waits: from Flight Recorder dumps to the ranks that block other ranks and wait for none.
 
-A rank is at its first pending operation. It waits for each member of that operation's group that has neither
-completed it nor is at it. Groups nest, so a chain of waits is followed to its end: a rank there is late, whether it
-queued nothing or queued work that its GPU does not finish. A member without a dump may be that end, too.
+A rank is at its first pending operation. It waits for each member of that operation's group that has neither completed
+it nor is at it. Groups nest, so a chain of waits is followed to its end. A rank there is late, whether it queued
+nothing or queued work that its GPU does not finish. A member without a dump may be that end, too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .model import Evidence, Operation
 
 MAX_EDGES = 3_000_000
 _EQUAL_SIZES_BY_GLOO = frozenset(["gloo:all_gather", "gloo:gather"])
-"""Those that gloo refuses with sizes that differ from the rank's own (ProcessGroupGloo.cpp), so that all send the
-same."""
+"""Collectives that gloo refuses if sizes differ from the rank's own (ProcessGroupGloo.cpp), so that all send the same.
+"""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Waits:
     crossed: bool = False
     """Ranks wait for one another in different operations: the order of the calls differs."""
     out_of_step: set[int] = field(default_factory=set)
-    """Of ranks with another order, the smallest set that others wait for: a minority, and none if two are equally
+    """Among ranks with another order, the smallest set that others wait for: a minority; empty if two are equally
     small."""
     stuck: Operation | None = None
     heads: dict[int, Operation] = field(default_factory=dict)
@@ -61,9 +61,9 @@ def analyse(evidence: Evidence) -> Waits:
 
 
 def _mismatch(waits: Waits, at: dict[tuple[str, int], set[int]], evidence: Evidence) -> bool:
-    """Look for ranks that called different operations, or sizes, under one number of one group.
+    """Find ranks that called different operations, or sizes, under one number of one group.
 
-    A rank that called another operation may be through with it: the others may have given it what it waited for.
+    A rank may have completed its different operation: the others may have supplied the data that it waited for.
     """
     through: dict[tuple[str, int], dict[int, Operation]] = defaultdict(dict)
     for rank, made in evidence.ranks.items():
@@ -104,7 +104,7 @@ Node = int | tuple[str, int]
 def _edges(
     evidence: Evidence, heads: dict[int, Operation], at: dict[tuple[str, int], set[int]]
 ) -> dict[Node, set[Node]]:
-    """Return the waits; the ranks at one operation share one node for it, so that the sum stays small."""
+    """Return the waits; the ranks at one operation share one node for it, so that the graph stays small."""
     edges: dict[Node, set[Node]] = defaultdict(set)
     lowest: dict[str, int] = {}
     for group, sequence in at:
@@ -129,7 +129,7 @@ def _edges(
 
 
 def _partners(evidence: Evidence, heads: dict[int, Operation], rank: int, head: Operation) -> set[int]:
-    """Return the peers that a send or a receive waits for; without a named peer, the ranks elsewhere."""
+    """Return the peers that a send or a receive waits for; without a named peer, the ranks at other operations."""
     if head.peers:
         return set(head.peers) - {rank}
     members = evidence.groups[head.group].members
@@ -157,7 +157,7 @@ def _ends(waits: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
                 waits.out_of_step |= _fewest(part, edges)
             _together(waits, known & set(waits.heads) if pairs else set())
             waits.inside |= known - waits.late
-    # Those at a complete collective form no part of two: their node has no outgoing edge.
+    # Ranks at a complete collective do not belong to two components: their node has no outgoing edge.
     waiting_at: dict[Node, set[int]] = defaultdict(set)
     for rank, head in waits.heads.items():
         if not head.p2p:
@@ -188,7 +188,7 @@ def _stuck(waits: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Op
 
 
 def _fewest(part: set[Node], edges: dict[Node, set[Node]]) -> set[int]:
-    """Return the fewest ranks that an operation of a circle waits for: they are out of step, or all the others are."""
+    """Return the smallest set of ranks that an operation of a cycle waits for: it is out of step, or all others are."""
     ranks = {node for node in part if isinstance(node, int)}
     awaited = [edges[node] & ranks for node in part if isinstance(node, tuple)]
     least = min((len(each) for each in awaited), default=0)

@@ -1,7 +1,7 @@
 """Read torch's output about a hang: its NCCL watchdog, the desync report (TORCH_NCCL_DESYNC_DEBUG), gloo's errors.
 
-``[Rank 1]`` in them, and every rank of a desync report, is a rank within the process group that timed out;
-``[rank2]:`` before the line is the process's rank in the world (torch 2.2 and later).
+``[Rank 1]`` in them, and every rank of a desync report, is a rank within the process group that timed out. ``[rank2]:``
+before the line is the process's rank in the world (torch 2.2 and later).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _WORLD = re.compile(r"^.{0,200}?\[rank(\d{1,7})\]:")
 _BLOCKED = re.compile(r"watchdog got stuck for (\d{1,6}) seconds")
 _OF_WORLD = re.compile(r"\[PG (?:ID \d{1,9} PG GUID )?0(?: ?\([^)]{1,60}\))? Rank (\d{1,7})\]")
 _OF_GROUP = re.compile(r"\[PG (?!(?:ID \d{1,9} PG GUID )?0[ (])[^\]]{1,120}\] Process group watchdog")
-"""Says a smaller group's time-out once more, "terminated with exception", with the rank in that group alone."""
+"""Repeats a smaller group's time-out, "terminated with exception", only with the rank in that group."""
 _NEXT = re.compile(r"(?=\[rank\d{1,7}\]:)|(?<!\]:)(?=\[E(?:\d{4}| ProcessGroup))")
 _FINISHED = re.compile(r"\[([\d, .]+)\] finished collective #(\d{1,15}), but didn't join collective #(\d{1,15})")
 _JOINED = re.compile(r"\[([\d, .]+)\] joined but didn't finish collective #(\d{1,15})")
@@ -83,7 +83,7 @@ _ANY = re.compile(
 
 
 def watched(evidence: Evidence, file: str, chunks: Iterable[bytes], *, answers: bool = False) -> Iterator[bytes]:
-    """Pass a log's chunks on, and add its reports at its end, with ``answers`` those of RAS, too."""
+    """Pass a log's chunks on, and add its reports at its end; with ``answers`` also those of RAS."""
     ras_text = bytearray()
     matched_lines: list[tuple[int, str]] = []
     rest, before = b"", 0
@@ -122,7 +122,7 @@ class _Log:
 
     file: str
     reports: dict[Hashable, Report] = field(default_factory=dict)
-    """By what they are about: of errors only the first of each rank, of the operations queued last only the latest."""
+    """By subject: of errors only the first of each rank, of the last queued operations only the latest."""
     uncounted: dict[tuple[int, int], list[Hashable]] = field(default_factory=dict)
     """Rank and number to time-outs without counters, which a later line has."""
     unplaced: list[Hashable] = field(default_factory=list)
@@ -171,7 +171,7 @@ class _Log:
         self.unplaced.append(self._add(report))
 
     def _counters(self, where: Reason, line: str, world: int | None) -> None:
-        """Add how far a rank came in a group: that of a time-out, or the default one at a time-out's signal."""
+        """Add the progress of a rank in a group: that of a time-out, or the default one at a time-out's signal."""
         if match := _STATUS.search(line):
             self._status(match, int(match[3]) if world is None else world)
             if world is not None:
@@ -187,7 +187,7 @@ class _Log:
             self._add(Report("queued", where, (int(match[1]),), sequence=int(match[2])), int(match[1]))
 
     def _status(self, match: re.Match[str], rank: int) -> None:
-        """Add group and counters to the time-out that a line is about."""
+        """Add group and counters to the time-out in a line."""
         if keys := self.uncounted.get((rank, int(match[4]))):
             number = match[1].strip()
             group = match[2] or ("default_pg" if number == "0" else "")
@@ -212,15 +212,15 @@ class _Log:
 
 
 def _reports(line: str) -> list[str]:
-    """Return the reports of a line: processes that write to one pipe lose line ends between theirs."""
+    """Return the reports of a line: processes that write to one pipe may lose line ends between their reports."""
     several = line.count("Watchdog caught") + line.count("last enqueued work") > 1
     return _NEXT.split(line) if several and len(line) <= MAX_LINE else [line]
 
 
 def in_world(evidence: Evidence) -> list[Report]:
-    """Return the reports with the world ranks of each desync report; without ranks where these are unknown.
+    """Return the reports with the world ranks of each desync report; without ranks if these are unknown.
 
-    A rank that itself reports a time-out or a failure waits for a rank, too: it is not among the missing.
+    A rank that itself reports a time-out or a failure waits for a rank, too: it is not one of the missing ranks.
     """
     desync = evidence.said("absent", "inside", "called")
     known = {(item.group, item.number, item.reporter[1]): item.reporter[0] for item in desync}
