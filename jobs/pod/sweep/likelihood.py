@@ -37,8 +37,13 @@ def at_unknown_rate(count: Count, prior: Tuple[float, float] = ANY) -> float:
 
 
 @lru_cache(maxsize=1 << 16)
+def by_pairs(count: Count) -> float:
+    """Return the log-likelihood of failures of single pairs without a common cause, each at any speed."""
+    return at_unknown_rate(count, ACCIDENT) - count[0] * log(SPEEDS)
+
+
 def by_accident(count: Count, elsewhere: Count = (0, 0)) -> float:
-    """Return the log-likelihood of failures of single pairs, each at its own speed.
+    """Return the log-likelihood of so many disturbed tests.
 
     `elsewhere` counts other tests, from which the rate of accidents is known.
     """

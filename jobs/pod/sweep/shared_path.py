@@ -11,7 +11,7 @@ from collections import Counter
 from math import log
 from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
-from .likelihood import DECISIVE, Count, at_unknown_rate, by_accident, counted, log_of_groups, speeds
+from .likelihood import DECISIVE, Count, at_unknown_rate, by_pairs, counted, log_of_groups, speeds
 
 LEAST = 3  # nodes of a group: two that fail are two bad nodes
 MOST = 32  # nodes among which a group is searched: those in the most failed pairs
@@ -101,7 +101,7 @@ def _best(bad: Set[str], sound: FrozenSet[str], size: int, shares: Shares) -> Tu
 def _of_nodes(bad: Set[str], size: int, shares: Shares) -> float:
     """Return the likelihood of the tests if some nodes are bad, and otherwise only single pairs."""
     rest = [share for pair, share in shares.items() if bad.isdisjoint(pair)]
-    return _by_nodes(bad, size, shares) + by_accident(counted(rest))
+    return _by_nodes(bad, size, shares) + by_pairs(counted(rest))
 
 
 def _by_nodes(bad: Set[str], size: int, shares: Shares) -> float:
@@ -132,7 +132,7 @@ def _group(shares: Shares, size: int) -> Tuple[float, FrozenSet[str]]:
     times = {node: counted(partners.values())[0] for node, partners in edges.items()}
     often = sorted((n for n in times if times[n]), key=lambda n: (-times[n], n))[:MOST]
     total = counted(shares.values())
-    best = (by_accident(total), frozenset())  # type: Tuple[float, FrozenSet[str]]
+    best = (by_pairs(total), frozenset())  # type: Tuple[float, FrozenSet[str]]
     for first in often[: MOST // 4]:
         group: Set[str] = set()
         across, node = (0, 0), first
@@ -167,4 +167,4 @@ def _score(across: Count, total: Count, count: int, size: int) -> float:
     """Return the likelihood of the tests if the paths of a group of so many nodes are bad, without their speeds."""
     rest = (total[0] - across[0], total[1] - across[1])
     of_choices = log_of_groups(count, size) + log(size)  # and of how many nodes
-    return at_unknown_rate(across) + by_accident(rest) - of_choices
+    return at_unknown_rate(across) + by_pairs(rest) - of_choices
