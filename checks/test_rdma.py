@@ -142,7 +142,7 @@ def test_rdma_writes_reach_the_ports_rate(
     if not profile.known or not profile.fabric.verbs:
         evidence.skip("no profile names a fabric of RDMA devices")
     if spec.perftest is None:
-        evidence.skip("the profile asks for none (fabric.perftest_s: 0)")
+        evidence.skip("the profile requires none (fabric.perftest_s: 0)")
     if gone := perftest.missing(trial, spec):
         evidence.skip(f"no pod has {gone}: no link was tested; install {perftest.PACKAGES[gone]} in the trial's image")
     found = list(perftest.findings(trial, spec, profile))

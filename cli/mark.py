@@ -128,7 +128,7 @@ def _untimely(record: Record, earlier: Record | None) -> str:
         age = (datetime.datetime.now(datetime.UTC) - _ended(record)).total_seconds()
         before = earlier is not None and _began(record) <= _began(earlier)
     except (ValueError, TypeError, OverflowError):
-        return "the record does not say when it was made"
+        return "the record does not state when it was created"
     if before:
         return "the run began before the one that it must come after (--after)"
     if not -300 < age < OLDEST_S:

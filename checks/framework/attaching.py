@@ -134,7 +134,7 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
     run = session.run
     if record["profile_digest"] != run.profile_digest:
         raise pytest.UsageError(
-            f"{session.options.attach} was begun with profile {record['profile']} "
+            f"{session.options.attach} was started with profile {record['profile']} "
             f"({record['profile_digest'][7:19]}), and this is {run.profile} ({run.profile_digest[7:19]}): they do not "
             "ask the same"
         )

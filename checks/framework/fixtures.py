@@ -151,7 +151,7 @@ def listed(seatrial: Session) -> Callable[[str], Listing]:
 
     def read(resource: str) -> Listing:
         if resource not in known:
-            hidden = Listing(hidden="not a tenant's to ask")
+            hidden = Listing(hidden="not readable by a tenant")
             known[resource] = hidden if seatrial.tenant else listing(seatrial.kube, resource, *KINDS[resource])
         return known[resource]
 
@@ -163,7 +163,7 @@ def warned_nodes(seatrial: Session) -> tuple[list[Report], str]:
     """Return the newest Warning events about nodes, and the reason if they cannot be listed."""
     from jobs.cluster.facts.conditions import warned  # noqa: PLC0415 -- collection stays light
 
-    return ([], "not a tenant's to ask") if seatrial.tenant else warned(seatrial.kube)
+    return ([], "not readable by a tenant") if seatrial.tenant else warned(seatrial.kube)
 
 
 @pytest.fixture(scope="session")

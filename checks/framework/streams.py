@@ -77,7 +77,7 @@ class Output:
         if failed is None:
             return code
         if reported:
-            print(f"seatrial: standard output was lost ({failed.strerror}); the report is whole", file=sys.stderr)
+            print(f"seatrial: standard output was lost ({failed.strerror}); the report is complete", file=sys.stderr)
             return code
         if failed.errno != errno.EPIPE:
             print(f"seatrial: standard output could not be written: {failed.strerror}", file=sys.stderr, flush=True)

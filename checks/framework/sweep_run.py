@@ -262,7 +262,7 @@ def _differences(earlier: Earlier, run: Run, now: datetime.datetime) -> Iterator
         hours = OLDEST.total_seconds() / 3600
         yield f"it has rounds of a run that ended {earlier.ended:%Y-%m-%d %H:%M} UTC, more than {hours:g} hours ago"
     if earlier.ended - now > CLOCKS:
-        yield f"its record says that it ended {earlier.ended:%Y-%m-%d %H:%M} UTC, and that is yet to come"
+        yield f"its record says that it ended {earlier.ended:%Y-%m-%d %H:%M} UTC, which is in the future"
 
 
 def _brief(digest: str) -> str:

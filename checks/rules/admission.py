@@ -90,7 +90,7 @@ def _short(
 ) -> Admission:
     return Admission(
         ok=None if all(each.in_use for each in short) else False,
-        observed="no room in a quota",
+        observed="quota exceeded",
         fault="quota.exceeded",
         shortages=short,
         notes=notes,
@@ -106,7 +106,7 @@ def _try_job(kube: Kube, job: Unstructured) -> Admission:
         answer = roles_known(lambda: kube.create(place, job, dry_run=True))
     except ApiError as error:
         return refusal(error)
-    note = "no right to create pods: only the Job was tried, so a quota or webhook that refuses its pods is not seen"
+    note = "no permission to create pods: only the Job was tried; a quota or webhook that refuses its pods is not seen"
     if said := [w for w in answer.warnings if "PodSecurity" in w]:
         enforced, warned = _enforced(kube), re.search(r'PodSecurity "(\w+)', said[0])
         if enforced != LEVELS[0]:
@@ -172,7 +172,7 @@ def mutation_findings(asked: Unstructured, admitted: Unstructured) -> Iterator[F
     """Compare a pod with the server's version of it in a dry run; one finding for each removed item."""
     for subject, asked_value, got in _losses(asked, admitted):
         observed = f"{got} in the pod that the server would run"
-        yield failed(subject, observed, f"{asked_value}, as the profile has the pod ask", "admission.changed")
+        yield failed(subject, observed, f"{asked_value}, as requested in the profile", "admission.changed")
 
 
 def mutation_notes(asked: Unstructured, admitted: Unstructured) -> Iterator[str]:

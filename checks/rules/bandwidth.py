@@ -151,7 +151,7 @@ def spread_findings(table: Table, subject: str, limit: float) -> Iterator[Findin
             middle = median(values)
             spread = (max(values) - min(values)) / middle if middle else float(max(values) > 0)
             ok = spread <= limit
-            observed = f"{len(values)} repeats lie {spread:.1%} apart{_range(values)}"
+            observed = f"{len(values)} repetitions differ by {spread:.1%}{_range(values)}"
             expected = f"at most {limit:.0%}"
             yield compared(f"{subject} {format_size(size)} {text}", ok, observed, expected, "nccl.unstable")
 

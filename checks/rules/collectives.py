@@ -135,7 +135,7 @@ def _completed(
     lost = f"{place(trial, missing)}: {missing_stage(trial, missing, COLLECTIVE + name)}"
     finding = first_match(
         subject,
-        "every rank ends and the table is whole",
+        "every rank ends and the table is complete",
         (late and not _begun(job), None, f"the program had not reached {library} {time}", "nccl.program"),
         (late, False, f"no end {time}", "nccl.hang"),
         (job and job["hang"], False, "the log shows a hang", "nccl.hang"),
@@ -143,7 +143,7 @@ def _completed(
         (skipped, None, skipped, "nccl.program" if NO_PROGRAM.search(skipped) else ""),
         (missing >= 0, None, lost),
         (bad and not whole, None, bad, "nccl.program"),
-        (bad and not _explained(job), None, f"the table is whole, but {bad}", "nccl.program"),
+        (bad and not _explained(job), None, f"the table is complete, but {bad}", "nccl.program"),
         (not whole, None, "it ended with exit code 0, but its output holds no complete table"),
         (True, True, f"ended on {len(ran)} nodes in {seconds} s"),
     )

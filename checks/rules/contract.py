@@ -272,7 +272,7 @@ def _of_rdma(path: str) -> bool:
 def _without_profile(workload: Workload, group: Group, nics: Sequence[str], around: Around) -> Iterator[Finding]:
     subject = _named(workload, group)
     if nics:
-        yield passed(subject, f"asks for {', '.join(nics)}", "RDMA devices next to the GPUs")
+        yield passed(subject, f"requests {', '.join(nics)}", "RDMA devices next to the GPUs")
         if not all(may_lock(c) for c in _with_gpus(group, around)):
             why = "no capability IPC_LOCK: whether the nodes' memlock limit is high enough without is not known"
             yield unknown(subject, why, "capability IPC_LOCK, or unlimited memlock", fault="manifest.no-ipc-lock")

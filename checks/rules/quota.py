@@ -42,7 +42,7 @@ def shortages(kube: Kube, pod: Unstructured, pods: int) -> tuple[tuple[Shortage,
     try:
         quotas, _ = kube.list(path("resourcequotas", namespace=kube.namespace))
     except Forbidden:
-        return (), ("no right to list resourcequotas: only one pod was tried against them",), frozenset()
+        return (), ("no permission to list resourcequotas: only one pod was tried against them",), frozenset()
     needed = {key: amount * pods for key, amount in demand(as_map(pod.get("spec"))).items()}
     needed |= dict.fromkeys(_OBJECTS, Decimal(1))
     short: list[Shortage] = []

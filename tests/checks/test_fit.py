@@ -123,7 +123,7 @@ def test_nothing_that_only_the_profile_wants_is_missed_where_it_does_not_fit(che
     assert error.value.fault == "nodes.other-kind"
 
 
-TENANT = Inventory((), (), {"nodes": "not a tenant's to ask", "pods": "not a tenant's to ask"})
+TENANT = Inventory((), (), {"nodes": "not readable by a tenant", "pods": "not readable by a tenant"})
 NETS = {("default", "rdma-0"): None, ("default", "rdma-1"): None}
 PREEMPTION = " preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
 NO_RDMA = f"0/2 nodes are available: 2 Insufficient {HCA}.{PREEMPTION}"

@@ -147,7 +147,7 @@ def test_a_tenants_profile_of_other_machines_raises_no_fault(name, platform):
     """
     facts = given(platform, load_profile(name))
     spec, profile, (networks, _) = facts["spec"], facts["profile"], facts["networks"]
-    hidden = Inventory((), (), {"nodes": "not a tenant's to ask"})
+    hidden = Inventory((), (), {"nodes": "not readable by a tenant"})
     own = {key: item for key, item in networks.items() if key[0]}  # Google's networks have no namespace
     text = refusal(facts["cluster"].nodes, spec, names(facts["listed"]("deviceclasses")))
     failed = SimpleNamespace(observed=text, events=(), disrupted=False)

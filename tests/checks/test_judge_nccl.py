@@ -159,7 +159,7 @@ def test_a_whole_table_does_not_excuse_a_bad_end(trial, spec, jobs, end):
     trial.evidence[1].stages[RING].update(end)
     finding = next(completed_findings(trial, spec, jobs))
     assert (finding.ok, finding.fault) == (None, "nccl.program")
-    assert "the table is whole, but gpu-node-1: " in finding.observed
+    assert "the table is complete, but gpu-node-1: " in finding.observed
 
 
 @pytest.mark.parametrize("broken", ["missing stage", "no table", "half a table", "no rows"])

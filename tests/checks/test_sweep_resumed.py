@@ -77,7 +77,7 @@ SIMULATED = {"simulated": True, "cluster": {"server": "https://b", "scenario": "
         ({"started": "2026-11-21T11:49:00+00:00"}, {}, "more than 24 hours"),
         ({"started": "2026-11-21T13:49:00+02:00", "seconds": 600}, {}, "more than 24 hours"),
         ({"started": "2026-11-21T11:51:00+00:00"}, {}, ""),
-        ({"started": "2026-11-22T12:05:00+00:00"}, {}, "yet to come"),
+        ({"started": "2026-11-22T12:05:00+00:00"}, {}, "in the future"),
         ({"started": "2026-11-22T10:00:00"}, {}, "does not say when"),
         ({"started": "yesterday"}, {}, "does not say when"),
         ({"started": None}, {}, "does not say when"),
@@ -176,7 +176,7 @@ def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, 
     assert tests and not any("node-3" in test for test in tests)
     assert sweep.blame.verdict == "inconclusive"
     assert sweep.blame.not_tested["node-3"] == "not tested"
-    assert any("tested anew" in text and text.endswith(": 1 node (node-3)") for text in notes(sweep))
+    assert any("tested again" in text and text.endswith(": 1 node (node-3)") for text in notes(sweep))
     assert sweep.section["boots"] == boots and sweep.section["image"] == "i"
 
 

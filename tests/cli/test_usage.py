@@ -521,7 +521,7 @@ def test_help_and_the_catalogues_work_from_any_directory(tmp_path):
 
 
 def test_an_unreachable_cluster_is_inconclusive_and_reported(kubeconfig, tmp_path):
-    """No listener: exit code 10, a report with the reason, no traceback."""
+    """If nothing listens, the exit code is 10, and the report states the reason without a traceback."""
     done = seatrial("preflight", "--kubeconfig", kubeconfig, "--out", tmp_path / "out")
     assert done.returncode == 10, done.stdout + done.stderr
     record = json.loads((tmp_path / "out" / "report.json").read_text())

@@ -109,7 +109,7 @@ def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
     job = detached(seatrial, healthy, tmp_path / "begun")
     for arguments, expected, reason in (
         (("-n", "kube-system", job), 4, "in namespace kube-system, and no event of it"),
-        (("--profile", "mine.yaml", job), 4, "they do not ask the same"),
+        (("--profile", "mine.yaml", job), 4, "their requirements differ"),
         (("training",), 4, "there is no job training"),
     ):
         code, said = seatrial("job", "attach", *arguments, kubeconfig=healthy)

@@ -264,7 +264,7 @@ def test_who_waited_elsewhere_is_not_late(explain, tmp_path):
 
 @pytest.mark.parametrize("change", [{"profiling_name": "gloo:broadcast"}, {"collective_seq_id": 7}])
 def test_what_all_called_the_same_is_no_mismatch(explain, tmp_path, change):
-    """Near misses of the broadcast that rank 2 skipped."""
+    """These are near misses of the broadcast that rank 2 skipped."""
 
     def alike(rank, entry):
         if rank == 2 and entry["collective_seq_id"] == 6:

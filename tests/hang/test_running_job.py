@@ -181,7 +181,7 @@ class NoExec:
     list = get
 
     def require(self, verb, resource, **_):
-        raise Forbidden(f"{self.server}: {verb} {resource}", status=403, message=f"no right to {verb} {resource}")
+        raise Forbidden(f"{self.server}: {verb} {resource}", status=403, message=f"no permission to {verb} {resource}")
 
 
 def pod(name, **status):

@@ -74,6 +74,6 @@ def test_a_tenant_asks_for_no_class() -> None:
     api = kube({"results": PVC})
     _, classes = claims.read(api, ["results"], ["fast"], tenant=True)
     assert {name: each.hidden for name, each in classes.items()} == dict.fromkeys(
-        ("fast", "nfs"), "not a tenant's to ask"
+        ("fast", "nfs"), "not readable by a tenant"
     )
     assert len(api.asked) == 1

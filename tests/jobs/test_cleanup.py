@@ -394,7 +394,7 @@ def test_what_launched_a_leftover_and_may_not_be_listed_is_left(kube, api, serve
     api.answer = refusing(cluster, served)
     swept = sweep(kube, "ns", living=living)
     (left,) = swept.left
-    assert left.startswith(f"{kind.lower()}/seatrial-r1: ") and f"no right to list {served[2]}" in left
+    assert left.startswith(f"{kind.lower()}/seatrial-r1: ") and f"no permission to list {served[2]}" in left
     assert swept.unseen == ()
 
 

@@ -182,7 +182,7 @@ class Tenant:
         self.pods, self.asked = pods, []
 
     def require(self, verb, resource, **_):
-        raise Forbidden(f"{self.server}: {resource}", status=403, message=f"no right to {verb} {resource}")
+        raise Forbidden(f"{self.server}: {resource}", status=403, message=f"no permission to {verb} {resource}")
 
     def get(self, url, **_):
         self.asked.append(url)

@@ -108,7 +108,7 @@ def test_a_refused_connection_names_the_address_that_is_gone():
     ],
 )
 def test_what_a_warning_holds(line, expected):
-    """nccl.topology-too-large, nccl.shm-name, nccl.fabric-manager, nccl.kernel-fault."""
+    """A warning's text determines the cause, for example nccl.topology-too-large or nccl.fabric-manager."""
     assert fault_reasons(failing(line, 2)) == [expected]
 
 

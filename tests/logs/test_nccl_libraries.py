@@ -246,7 +246,7 @@ def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
     ],
 )
 def test_what_only_names_a_library_contradicts_nothing(said):
-    """Near misses of the lines above."""
+    """These are near misses of the lines above."""
     assert judged(HEALTHY)["verdict"] == "go"
     assert judged(HEALTHY + said + "\n")["verdict"] == "go"
 

@@ -157,7 +157,7 @@ def test_what_was_said_before_a_run_that_came_to_its_end_condemns_no_one(said, f
     ],
 )
 def test_what_is_like_it_names_no_cause(said):
-    """A retry, a launcher's own clean-up, another file, a corrected error."""
+    """A retry, a launcher's own clean-up, another file or a corrected error is not a cause."""
     assert first(died(said) + TORCHRUN) == "nccl.crash"
 
 

@@ -301,7 +301,7 @@ a:1:1 [0] NCCL INFO Channel 03/0 : 3[3] -> 0[0] [receive] via NET/IB/0/GDRDMA
     ],
 )
 def test_the_little_that_an_excerpt_shows_is_taken(judge, line, key, value):
-    """A communicator's end, RCCL's suffix, the library name printed by vLLM."""
+    """An excerpt may show only a communicator's end, an RCCL suffix, or the library name that vLLM prints."""
     assert judge(line)[key] == value
 
 

@@ -141,7 +141,7 @@ def test_an_endless_stream_is_bounded(tmp_path, monkeypatch):
     said: list[str] = []
     job = conclude(read(open_sources([str(path)], tell=said.append)))[0]
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated")  # the unread rest may contain anything
-    assert said == [f"{path}: 1 MB were read and it goes on; these are judged"]
+    assert said == [f"{path}: 1 MB were read of an input that continues; these are judged"]
     writer.join()
 
 

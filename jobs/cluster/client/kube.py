@@ -307,7 +307,7 @@ class Kube(HttpClient):
             return
         if not allowed:
             where = self.where(verb.upper(), f"{resource}.{group}".rstrip("."))
-            raise Forbidden(where, status=403, message=f"no right to {verb} {resource}")
+            raise Forbidden(where, status=403, message=f"no permission to {verb} {resource}")
 
     def close(self) -> None:
         """Close idle connections."""

@@ -82,7 +82,7 @@ def read(
     by_name = {name: claim(kube, name) for name in dict.fromkeys(claims)}
     named = dict.fromkeys([*classes, *(each.storage_class for each in by_name.values() if each.storage_class)])
     if tenant:
-        return by_name, {name: Class(name=name, hidden="not a tenant's to ask") for name in named}
+        return by_name, {name: Class(name=name, hidden="not readable by a tenant") for name in named}
     return by_name, {name: storage_class(kube, name) for name in named}
 
 
@@ -113,7 +113,7 @@ def definitions(kube: Kube, names: Iterable[tuple[str, str]], *, tenant: bool = 
     definitions_by_name: Definitions = {}
     names = list(names)
     if tenant and any(not namespace for namespace, _ in names):
-        return {}, f"{GKE_RESOURCE} of the cluster are not a tenant's to ask"
+        return {}, f"{GKE_RESOURCE} of the cluster are not readable by a tenant"
     for namespace, name in sorted(names):
         place = path(RESOURCE, name, namespace=namespace, group=GROUP, version=VERSION)
         try:

@@ -160,7 +160,7 @@ class Inventory:
     @classmethod
     def of_tenant(cls) -> Inventory:
         """Return a tenant's empty inventory."""
-        return cls((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
+        return cls((), (), dict.fromkeys(("nodes", "pods"), "not readable by a tenant"))
 
     @classmethod
     def read_settled(cls, kube: Kube, selector: str = "") -> Inventory:

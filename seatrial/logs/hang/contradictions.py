@@ -23,8 +23,8 @@ def contradictions(made: Decision, evidence: Evidence) -> Iterator[str]:
         )
     if evidence.timeouts and of_the_dumps(evidence) and advanced(evidence):
         yield (
-            "the counts of NCCL RAS advance between its samples while the watchdog says that the job hangs: both are"
-            " right, at different times. RAS was asked while the job went on, and does not show the state of the hang"
+            "the counts of NCCL RAS advance between its samples while the watchdog reports a hang: both are right, at"
+            " different times. RAS was queried while the job made progress, and does not show the state of the hang"
         )
     elif ok and (evidence.timeouts or made.kind in ("late", "stalled", "inside", "mismatch")):
         source = "the watchdog" if evidence.timeouts else "the Flight Recorder"
@@ -39,8 +39,8 @@ def contradictions(made: Decision, evidence: Evidence) -> Iterator[str]:
         )
     if alive := made.dead & {rank for rank, dump in evidence.ranks.items() if dump.pending}:
         yield (
-            f"NCCL RAS calls ranks {sorted(alive)[:8]} dead, and their dumps show them waiting: RAS is right about now,"
-            " the dumps were written before"
+            f"NCCL RAS reports ranks {sorted(alive)[:8]} as dead, but their dumps show them waiting: RAS is right"
+            " about now, the dumps were written before"
         )
     lagging = {rank for item in evidence.lagging for rank in item.ranks}
     if evidence.ranks and made.late and lagging and not made.late & lagging:

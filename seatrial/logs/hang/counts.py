@@ -302,10 +302,7 @@ def _sides_of_parts(sample: Sample) -> tuple[dict[int, tuple[str, str, int]], se
 
 
 def _pace(evidence: Evidence) -> Decision | None:
-    """Name the ranks that are behind in every one of three samples or more while the job goes on, a minority: its pace.
-
-    A rank that computes longer than the others launches its next operation last, each time; chance hits another one.
-    """
+    """Name a minority of ranks that is behind in all of three or more samples of a progressing job: stragglers."""
     behind: list[set[int]] = []
     for sample in evidence.samples:
         last = max(

@@ -61,7 +61,7 @@ def _with_members(evidence: Evidence) -> Evidence:
 
 
 def _closed(evidence: Evidence, ranks: Mapping[int, Rank], rank: int) -> Rank:
-    """Return a rank without pending operations that its recorder did not mark: it went on, and so did all others."""
+    """Return the rank without its unmarked pending operations, if it and all other ranks completed them."""
     made = ranks[rank]
     newest = max((operation.created for operation in made.finished.values()), default=0)
     left = []

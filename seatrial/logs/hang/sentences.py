@@ -128,10 +128,10 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         remote_first = (
             ". The others see a remote error: look at the first one named" if len(made.reported) > 1 and remote else ""
         )
-        return f"NCCL RAS has errors: {'; '.join(made.reported[:4])}{remote_first}"
+        return f"NCCL RAS reports errors: {'; '.join(made.reported[:4])}{remote_first}"
     if made.doubt and made.doubt.kind == "moved":
         return (
-            f"The job went on while these dumps were written, one after the other: {made.doubt.text}. One look at"
+            f"The job made progress while these dumps were written, one after the other: {made.doubt.text}. One look at"
             " each rank proves no hang: take a second dump of all ranks"
         )
     if made.doubt and made.doubt.kind == "undated":
@@ -248,8 +248,8 @@ def _slow(made: Decision) -> str:
             f" look at {'those processes' if many else 'that process'} first {load}, not at the network"
         )
     return (
-        f"The job goes on, and {subject} {'were' if many else 'was'} behind the others in every sample: if it is slower"
-        f" than it should be, look there first {load}"
+        f"The job makes progress, and {subject} {'were' if many else 'was'} behind the others in every sample: if it is"
+        f" slower than it should be, look there first {load}"
     )
 
 

@@ -238,7 +238,7 @@ def test_a_client_certificate_is_an_identity(cluster, tmp_path):
 
 
 def test_evictions_respect_disruption_budgets(cluster, space):
-    """429 with the cause DisruptionBudget, which kubectl drain retries."""
+    """The response is 429 with the cause DisruptionBudget, which kubectl drain retries."""
     pods = f"/api/v1/namespaces/{space}/pods"
     body = {
         "metadata": {"name": "p", "labels": {"a": "b"}},
