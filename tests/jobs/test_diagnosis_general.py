@@ -314,7 +314,7 @@ NET = "nvidia.com/net-rdma=0000:af:00.0"
         ("k8s.gpu.nvidia.com/device=gpu-1", "container toolkit"),
         (f"nvidia.com/gpu=0, {NET}", "container toolkit"),  # the node has no CDI device at all
         (f"{NET}, nvidia.com/gpu=0", "container toolkit"),
-        ("spidernet.io/test=demo1", "the one that made it"),
+        ("spidernet.io/test=demo1", "the plugin that created it"),
     ],
 )
 def test_an_unresolvable_cdi_device_is_whose_kind_it_names(devices, advice):

@@ -441,7 +441,7 @@ def test_files_of_shared_memory_that_are_removed():
 
 def test_an_argument_that_nothing_explains():
     said = "RuntimeError: NCCL error in: /p/NCCLUtils.hpp:82, invalid argument, NCCL version 2.4.8\n"
-    assert "number of ranks" in str(judged(said))
+    assert "not below the world size" in str(judged(said))
 
 
 def test_the_catalogue_asks_for_circumstances_that_are_looked_at():

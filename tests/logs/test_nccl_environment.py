@@ -415,7 +415,7 @@ def test_which_interface_was_named_decides_what_comes_first():
     named = failing(said, 3).replace(
         f"{A}{INFO}", f"{A}{INFO}NCCL_SOCKET_IFNAME set by environment to eth2\n{A}{INFO}", 1
     )
-    assert judged(named)["causes"][0]["cause"].startswith("NCCL_SOCKET_IFNAME fits no interface")
+    assert judged(named)["causes"][0]["cause"].startswith("NCCL_SOCKET_IFNAME matches no interface")
     assert judged(failing(said, 3))["causes"][0]["cause"].startswith("ranks do not post")
 
 

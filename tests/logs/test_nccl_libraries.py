@@ -116,7 +116,7 @@ SAID = [
     (
         "/nvshmem/src/modules/transport/ibgda/ibgda.cpp:1889: NULL value cannot allocate mlx5dv_devx_uar",
         "nccl.nvshmem",
-        "the container has not the rights",
+        "the container lacks permissions",
     ),
     (
         "ibv_modify_qp failed\n/nvshmem/src/modules/transport/ibrc/ibrc.cpp:1433: non-zero status: 7 ",
@@ -134,7 +134,7 @@ SAID = [
     (
         'CUDA error at simpleP2P.cu:111 code=205(cudaErrorMapBufferObjectFailed) "cudaDeviceEnablePeerAccess(1, 0)"',
         "nccl.gpu-mapping",
-        "P2P that this GPU or board has not",
+        "P2P that this GPU or board does not support",
     ),
     ("Couldn't create IB resource.", "nccl.ib-create", "rdma-core in the image"),
     # nccl-tests: CUDA's error for a call without its own rule
@@ -189,7 +189,7 @@ SAID = [
     ("Failed to start NVIDIA fabric manager service.", "nccl.fabric-manager", "does not run"),
     ("slurmstepd: error: pyxis: seccomp filter failed: Function not implemented", "nccl.launch-failed", "container"),
     # perftest
-    (" GID: " + ":".join(["00"] * 16) + "\nFailed to modify QP 218 to RTR", "nccl.gid-empty", "holds nothing"),
+    (" GID: " + ":".join(["00"] * 16) + "\nFailed to modify QP 218 to RTR", "nccl.gid-empty", "an empty entry"),
     # gdb, glog and Python's faulthandler for a SIGBUS; the kernel for a GPU, on the line after the device's
     ('Thread 787 "train" received signal SIGBUS, Bus error.', "nccl.bus-error", "/dev/shm"),
     ("*** SIGBUS (@0x7f2) received by PID 7 (TID 0x7f) from PID 2; stack trace: ***", "nccl.bus-error", "/dev/shm"),

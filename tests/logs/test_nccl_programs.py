@@ -134,17 +134,17 @@ SAID = [
         "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices "
         "nvidia.com/gpu, which is unexpected",
         "nccl.no-gpu",
-        "calls the node's GPUs unhealthy",
+        "marks the node's GPUs unhealthy",
     ),
     (
         "Allocate failed due to rpc error: code = Unavailable desc = transport is closing, which is unexpected",
         "nccl.no-gpu",
-        "device plugin of the node did not give",
+        "device plugin of the node did not register",
     ),
     ('MountVolume.SetUp failed for volume "data" : mount failed: exit status 32', "nccl.launch-failed", "mounted"),
     ('Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) a', "nccl.launch-failed", "attached"),
     ('Error: secret "hf-token" not found', "nccl.launch-failed", "the Secret hf-token"),
-    ("exec /usr/bin/python: exec format error", "nccl.launch-failed", "another processor"),
+    ("exec /usr/bin/python: exec format error", "nccl.launch-failed", "a different CPU architecture"),
     (
         "Error: failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed",
         "nccl.launch-failed",

@@ -24,7 +24,7 @@ SAID = [
     ),
     ("srun: error: Invalid job credential from 5@10.0.0.1", "nccl.launch-failed", "another key"),
     ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", "nccl.launch-failed", "slurmctld"),
-    ("sbatch: error: Invalid generic resource (gres) specification", "nccl.launch-failed", "is not there"),
+    ("sbatch: error: Invalid generic resource (gres) specification", "nccl.launch-failed", "does not exist"),
     # the container runtime: the last message of the chain, and its errno
     (
         "slurmstepd: error: pyxis:     enroot-mount: failed to mount: /home/u/data at /tmp/enroot-data/data: Permission denied",
