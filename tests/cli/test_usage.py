@@ -553,7 +553,7 @@ def test_the_value_of_an_option_is_not_what_is_collected():
 
 
 def test_an_error_of_the_program_is_not_the_clusters(tmp_path):
-    """A missing package, a bug: exit code 3, since 1 would mean a cluster fault."""
+    """A missing package or a bug has exit code 3, since 1 would mean a cluster fault."""
     (tmp_path / "tabulate.py").write_text("raise RuntimeError('broken installation')")
     done = seatrial("accept", "--cluster", "sim:healthy", env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path)})
     assert done.returncode == 3

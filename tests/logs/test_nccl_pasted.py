@@ -140,7 +140,7 @@ def test_a_table_as_csv_is_read(judge, mark):
 
 
 def test_columns_that_are_missing_are_missing(judge):
-    """No #wrong, one side, no type: the present columns are read, and missing ones stay empty."""
+    """If #wrong, a side or the type is missing, the present columns are read, and missing ones stay empty."""
     (table,) = judge(
         "# size count type redop root time algbw busbw\n  134217728  33554432  float  sum  -1  2342.1  57.30  106.94\n"
     )["tables"]

@@ -19,7 +19,7 @@ JOB = {
 
 
 def test_a_wrong_token_is_unauthenticated(cluster):
-    """401, not 403: the caller must know that the credentials are wrong."""
+    """The response is 401, not 403: the caller must know that the credentials are wrong."""
     answer = cluster("GET", "/api/v1/nodes", who="not-a-token")
     assert (answer.code, answer.json["reason"]) == (401, "Unauthorized")
 
