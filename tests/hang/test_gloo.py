@@ -168,7 +168,7 @@ def ras(size, missing=(), count=5):
     ("case", "answers", "code", "dead", "said"),
     [
         ("stopped", [ras(4, [2])], 1, [2], ""),  # the dumps do not decide about rank 2, and RAS does
-        ("sizes", [ras(4, [1])], 1, [1], "dead, and their dumps show them waiting"),
+        ("sizes", [ras(4, [1])], 1, [1], "dead, but their dumps show them waiting"),
         ("sleep_first", [ras(8, [7])], 1, [], "a communicator of 8 ranks, the dumps of a job of 4"),
         ("sleep_first", [ras(4), ras(4, count=6), ras(4, count=7)], 10, [], "RAS advance between its samples"),
         ("sleep_first", [ras(4)], 1, [], "RAS says OK while the Flight Recorder"),

@@ -180,13 +180,13 @@ SAID = [
     ("RuntimeError: CUDA error: CUDA driver is a stub library", "nccl.cuda-symbols", "a stub of the build image"),
     ("ncclGetUniqueId(&id) failed: Unable to load NCCL library.", "nccl.library", "no such library"),
     # systemd and Chef about a service, pyxis about the kernel
-    ("nvidia-fabricmanager.service: Failed with result 'exit-code'.", "nccl.fabric-manager", "does not run"),
+    ("nvidia-fabricmanager.service: Failed with result 'exit-code'.", "nccl.fabric-manager", "is not running"),
     (
         "service[nvidia-fabricmanager] (x::y line 35) had an error: CommandTimeout",
         "nccl.fabric-manager",
         "does not run",
     ),
-    ("Failed to start NVIDIA fabric manager service.", "nccl.fabric-manager", "does not run"),
+    ("Failed to start NVIDIA fabric manager service.", "nccl.fabric-manager", "is not running"),
     ("slurmstepd: error: pyxis: seccomp filter failed: Function not implemented", "nccl.launch-failed", "container"),
     # perftest
     (" GID: " + ":".join(["00"] * 16) + "\nFailed to modify QP 218 to RTR", "nccl.gid-empty", "an empty entry"),

@@ -198,8 +198,16 @@ SAID = [
         "nccl.download",
         "too many requests",
     ),
-    ("OSError: We couldn't connect to 'https://huggingface.co' to load this file", "nccl.download", "no way"),
-    ("urllib.error.URLError: <urlopen error [Errno 110] Connection timed out>", "nccl.download", "no way"),
+    (
+        "OSError: We couldn't connect to 'https://huggingface.co' to load this file",
+        "nccl.download",
+        "no external connectivity",
+    ),
+    (
+        "urllib.error.URLError: <urlopen error [Errno 110] Connection timed out>",
+        "nccl.download",
+        "no external connectivity",
+    ),
     (
         "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='h.co', port=443): Max retries exceeded with url: /a "
         "(Caused by NameResolutionError(Failed to resolve 'h.co' ([Errno -3] Temporary failure in name resolution)",

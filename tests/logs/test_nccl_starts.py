@@ -81,7 +81,7 @@ SAID = [
         "ib_device.c:1171 UCX  ERROR   ibv_create_ah(dlid=49152 sl=0 port=1 dgid=::ffff:10.0.0.40 sgid_index=3) for RC QP "
         "connect on mlx5_bond_0 failed: Connection timed out",
         "nccl.ib-unreachable",
-        "the way to ::ffff:10.0.0.40: that address is in no subnet that mlx5_bond_0",
+        "no route to ::ffff:10.0.0.40: that address is in no subnet that mlx5_bond_0",
     ),
     (
         "  what():  a work item failed: status 12 (Ib failure: Cannot allocate memory)",
@@ -257,7 +257,7 @@ def test_who_had_come_hides_no_exception():
     [
         ("PermissionError: [Errno 13] Permission denied: '/.cache'", "may not read or write /.cache"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/a.json'", "/data/a.json is missing"),
-        ("FileNotFoundError: [Errno 2] No such file or directory: '/c/a.tmp' -> '/c/a'", "/c/a.tmp went away"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/c/a.tmp' -> '/c/a'", "/c/a.tmp was removed"),
     ],
 )
 def test_a_file_is_named_by_its_errno_and_raises_no_fault(said, words):
