@@ -415,7 +415,7 @@ UP = 'MountVolume.SetUp failed for volume "v" : '
 def test_a_name_that_does_not_exist_is_its_authors_and_an_object_that_does_not_work_the_clusters(
     reason, message, blame
 ):
-    """The blame is the same for a trial and a user's job; objects that controllers create are the cluster's."""
+    """The error class is the same for a trial and a user's job; objects that controllers create are the cluster's."""
     asks = {"reason": "Unschedulable", "message": f"0/2 nodes are available: {message}"}
     pods = [pod(0, "Pending", main=waits(reason, message) if reason == CONFIG else waits("ContainerCreating"))]
     if not reason:

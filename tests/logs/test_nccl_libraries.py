@@ -184,7 +184,7 @@ SAID = [
     (
         "service[nvidia-fabricmanager] (x::y line 35) had an error: CommandTimeout",
         "nccl.fabric-manager",
-        "does not run",
+        "is not running",
     ),
     ("Failed to start NVIDIA fabric manager service.", "nccl.fabric-manager", "is not running"),
     ("slurmstepd: error: pyxis: seccomp filter failed: Function not implemented", "nccl.launch-failed", "container"),
