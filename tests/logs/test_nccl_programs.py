@@ -94,7 +94,7 @@ SAID = [
         "nccl.no-gpu",
         "cgroups (v2)",
     ),
-    ("Failed to start nvml with error:  could not load NVML library", "nccl.no-gpu", "is that runtime the default?"),
+    ("Failed to start nvml with error:  could not load NVML library", "nccl.no-gpu", "check that this runtime is the default"),
     ("Reason:       ImagePullBackOff", "nccl.launch-failed", "cannot pull the image"),
     ("ninja: build stopped: subcommand failed.", "nccl.library", "compiler's lines"),
     ("[ERROR] [tid 33] Failed to get new memory reference with rc: 87", "nccl.imex-import", "IMEX"),
