@@ -135,8 +135,8 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
     if record["profile_digest"] != run.profile_digest:
         raise pytest.UsageError(
             f"{session.options.attach} was started with profile {record['profile']} "
-            f"({record['profile_digest'][7:19]}), and this is {run.profile} ({run.profile_digest[7:19]}): they do not "
-            "ask the same"
+            f"({record['profile_digest'][7:19]}), and this is {run.profile} ({run.profile_digest[7:19]}): their "
+            "requirements differ"
         )
     run.run_id, run.started = begun.run_id, record["started"]
     run.scope, run.selection, run.required = record["scope"], record["selection"], tuple(record["required"])
