@@ -159,7 +159,7 @@ def test_repeats_far_apart_are_unstable(jobs, bad):
     findings = list(spread_findings(table, "all_reduce ring", 0.1))
     assert {fault for _, fault in bad(findings)} == {"nccl.unstable"}
     assert {f.subject.split()[2] for f in findings} == {"1G", "2G", "4G", "8G"}
-    assert "30.0% apart" in findings[0].observed
+    assert "differ by 30.0%" in findings[0].observed
 
 
 def test_a_repeat_that_shows_nothing_is_no_agreement(jobs, bad):

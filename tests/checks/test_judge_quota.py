@@ -119,7 +119,7 @@ def test_quotas_that_are_not_seen_or_scoped_are_said_so():
     assert "scopes" in scoped.notes[0]
     hidden = try_pods(FakeKube(quotas=error(403, "no")), POD, JOB, pods=2)
     assert hidden.ok is True
-    assert "no right" in hidden.notes[0]
+    assert "no permission" in hidden.notes[0]
 
 
 def test_a_pod_counts_as_the_quota_controller_counts_it():

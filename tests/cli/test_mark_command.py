@@ -99,7 +99,7 @@ def test_a_bad_pair_is_a_fault_of_neither_of_its_nodes() -> None:
         ({"cluster": {"server": "https://lb:6443", "ca": "aa"}}, ""),  # the same cluster under another name
         ({"cluster": {"server": "https://two:6443", "ca": ""}}, "the record is of"),
         ({"started": "2020-01-01T00:00:00+00:00"}, "hours ago"),
-        ({"started": "2020-01-01T00:00:00"}, "does not say when"),
+        ({"started": "2020-01-01T00:00:00"}, "does not state when"),
         ({"trial": {}}, "tried no node"),
         ({"interrupted": "received SIGTERM"}, "its checks are not"),
         ({"required": ["gpu.free"]}, "its checks are not"),
@@ -285,7 +285,7 @@ def test_a_record_of_an_earlier_round_opens_nothing() -> None:
     assert refused(after, KUBE, before) == ""
     for stale in (record(started=ago(minutes=50)), before):
         assert "began before the one that it must come after" in refused(stale, KUBE, before)
-    assert "does not say" in refused(after, KUBE, record(started="once"))
+    assert "does not state" in refused(after, KUBE, record(started="once"))
 
 
 def ago(**time: int) -> str:
