@@ -277,7 +277,7 @@ def change(number: int, nodes: int, state: str) -> tuple[Object, Object]:
     return {"metadata": {"labels": labels}}, {"status": {"allocatable": gpus, "conditions": [condition]}}
 
 
-# ------------------------------------------------------------------------------------------------- filling it
+# ---------------------------------------------------------------------------------------------- creating the objects
 
 
 class Filled:

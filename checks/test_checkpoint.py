@@ -21,7 +21,7 @@ def _asked(seatrial: Session, evidence: Evidence) -> None:
 @pytest.mark.acceptance
 @pytest.mark.check(
     "checkpoint.saved",
-    "Sharded checkpoints are saved and verified elsewhere",
+    "Sharded checkpoints are saved and verified across nodes",
     requires=["job.started"],
     unless_failed=["storage.paths"],
     faults=["checkpoint.failed", "checkpoint.corrupt", "checkpoint.slow", "checkpoint.gather-memory", "storage.full"],

@@ -70,7 +70,10 @@ def test_no_data_goes_through_sockets(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.ranks", "Every GPU takes part", requires=["nccl.completed", "nccl.transport"], faults=["nccl.ranks-missing"]
+    "nccl.ranks",
+    "Every GPU takes part in the collectives",
+    requires=["nccl.completed", "nccl.transport"],
+    faults=["nccl.ranks-missing"],
 )
 def test_every_gpu_took_part(nccl_jobs: Jobs, spec: TrialSpec, evidence: Evidence) -> None:
     """NCCL's communicator had one rank for each GPU of each node of the trial.

@@ -180,7 +180,7 @@ def test_every_gpu_node_offers_all_its_gpus(
 @pytest.mark.preflight
 @pytest.mark.check(
     "gpu.admitted",
-    "Kubelets admit pods to the GPUs they offer",
+    "Kubelets admit pods that request allocatable GPUs",
     by_node=True,
     requires=["nodes.gpu"],
     unless_failed=["gpu.allocatable"],

@@ -72,7 +72,7 @@ def test_launcher_and_queue_are_there(
 @pytest.mark.preflight
 @pytest.mark.check(
     "queue.hardware",
-    "Each queue flavor covers one GPU hardware",
+    "Each queue flavor covers one GPU model",
     requires=["namespace.ready"],
     unless_failed=["queue.present"],
     faults=["queue.unlike-hardware"],
@@ -125,7 +125,7 @@ def test_the_queue_admits_the_trial_whole(request: pytest.FixtureRequest, spec: 
 @pytest.mark.acceptance
 @pytest.mark.check(
     "queue.gang",
-    "A job too large starts no pod",
+    "An oversized job starts no pods",
     requires=["queue.present", "queue.admitted"],
     faults=["gang.started"],
     needs=["run", "nodes", "pods", "clusterqueues"],

@@ -25,7 +25,7 @@ of_gpus = pytest.mark.usefixtures("skip_unseen_gpus")
 @of_gpus
 @pytest.mark.check(
     "runtime.gpus",
-    "Pods see exactly their GPUs, driver is supported",
+    "Pods see their GPUs through a supported driver",
     by_node=True,
     requires=["job.started"],
     faults=[

@@ -147,7 +147,7 @@ def _concluded(
     expect: Expected,
     collective: str | None = None,
 ) -> list[JobDocument]:
-    """Conclude from the pods' parts; if there are none, from an empty log and the probe's reason.
+    """Judge the trial's log from the pods' parts; if there are none, use an empty log and the probe's reason.
 
     ``collective`` is the stage's collective, for a table that does not name it.
     """

@@ -311,7 +311,7 @@ def _notes(table: Table) -> Iterator[str]:
     if table["rows"] and not table["checked"]:
         yield "The results were not checked (#wrong is N/A)."
     if table["unreadable_rows"]:
-        yield f"{_count(table['unreadable_rows'], 'row')} could not be read (torn lines)."
+        yield f"{_count(table['unreadable_rows'], 'row')} could not be read (truncated or interleaved lines)."
 
 
 def _references(table: Table) -> Iterator[str]:

@@ -195,7 +195,7 @@ def _contradictions(options: Options, get: Callable[[str], Any], *, is_preflight
     if options.resume and options.resume == options.out:
         yield f"--out {options.out} is the folder to resume from: name another one"
     if options.sweep and options.print_manifests and not options.on:
-        yield "only the cluster knows its free nodes: --print-manifests needs --on NODE,NODE"
+        yield "free nodes are visible in the cluster only: --print-manifests needs --on NODE,NODE"
     if options.at_once < 0:
         yield "--at-once is at least 1"
     if options.record and options.out is None:

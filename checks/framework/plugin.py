@@ -301,12 +301,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         raise Blocked("blocked by " + ", ".join(said))
     if met.nodes and declared.stage == "acceptance" and among is None:
         opened.unfit = met.nodes  # the trial that this check starts avoids these nodes
-        item.stash[EVIDENCE].note(f"the trial keeps off {'; '.join(withheld_in_words(met.nodes))}")
+        item.stash[EVIDENCE].note(f"the trial excludes {'; '.join(withheld_in_words(met.nodes))}")
     elif met.nodes:
         item.stash[EVIDENCE].withhold(met.nodes)
     if item.config.stash[RUN].tenant and not declared.tenant and (hidden := beyond_namespace(declared.needs)):
         shown = f"; shown instead by {', '.join(declared.proven_by)}" if declared.proven_by else ""
-        item.config.stash[RUN].not_seen.append(f"{declared.id} takes {hidden}{shown}")
+        item.config.stash[RUN].not_seen.append(f"{declared.id} needs {hidden}{shown}")
         item.stash[HIDDEN] = declared.proven_by
         pytest.skip(f"tenant: it needs {hidden}, which a tenant cannot read{shown}")
 

@@ -219,7 +219,7 @@ class Session:
         if made.kind.operator:
             job, why = as_served(self.kube, made.kind, made.job)
             made = replace(made, job=job)
-            about = f"The API server was not heard on its {made.kind.kind} ({safe(why, 200)})"
+            about = f"The API server did not return its schema of {made.kind.kind} ({safe(why, 200)})"
             note = f"{about}: as the newest {made.kind.operator} takes it." if why else ""
         return manifests.to_yaml(made, with_files=self.options.with_files, note=note)
 

@@ -60,7 +60,7 @@ def build_spec(
         queue=queue_of(options.queue) if options.queue else profile.launch.queue,
     )
     if options.dcgm and made.dcgm is None:
-        raise SpecError("--dcgm: DCGM diagnoses GPUs of NVIDIA, and the profile is of none")
+        raise SpecError("--dcgm: DCGM diagnoses NVIDIA GPUs only, and the profile has none")
     made = replace(made, **defaults)
     if options.command:
         own = Collective(name=COMMAND, command=("/bin/bash", "-c", options.command))

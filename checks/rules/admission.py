@@ -90,7 +90,7 @@ def _short(
 ) -> Admission:
     return Admission(
         ok=None if all(each.in_use for each in short) else False,
-        observed="no room in a quota",
+        observed="quota exceeded",
         fault="quota.exceeded",
         shortages=short,
         notes=notes,

@@ -68,7 +68,7 @@ def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[st
         return replace(spec, node_names=tuple(fit))
     off = (*avoided(left), *unfit)
     if len(off) > MOST_AVOIDED:
-        raise Blocked(f"{len(off)} nodes are not fit for the trial: too many to keep off by name")
+        raise Blocked(f"{len(off)} nodes are not fit for the trial: too many to exclude by name")
     return replace(spec, avoided=off)
 
 

@@ -173,7 +173,7 @@ def notes(trial: TrialResult) -> Iterator[str]:
         return
     yield (
         f"floor: {SHARE:.0%} of the slower port's rate (or of the profile's, where that is less); Azure's health "
-        "checks ask for 380 of 400 Gb/s (check_ib_bw_gdr), and RoCE at an MTU of 1024 carries 93 %"
+        "checks require 380 of 400 Gb/s (check_ib_bw_gdr), and RoCE at an MTU of 1024 carries 93 %"
     )
     if not any(every_stage(trial, rank)[STAGE]["gpu_memory"] for rank in trial.evidence):
         why = "this ib_write_bw, the node (nvidia_peermem) or the profile allows no other"

@@ -70,7 +70,7 @@ def _claim(path: StoragePath, claim: Claim, class_: Class | None, nodes: int) ->
         (not claim.exists, False, "the PersistentVolumeClaim does not exist", "storage.claim-missing"),
         (nodes > 1 and not set(claim.access_modes) & set(fits), False, cannot, "storage.access-mode"),
         (gone, False, f"{state}: its StorageClass {gone} does not exist", "storage.class-missing"),
-        (later, True, f"{state}: it is bound when the first pod wants it ({LATER})"),
+        (later, True, f"{state}: it is bound when the first pod uses it ({LATER})"),
         (claim.phase == "Bound", True, state),
         (True, False, state + (f"; {claim.event}" if claim.event else ""), "storage.claim-pending"),
     )

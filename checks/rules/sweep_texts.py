@@ -139,7 +139,7 @@ def notes(swept: Swept) -> Iterator[str]:
         yield f"not tested in this run, and counted by the rounds of {swept.earlier}: {names_of(swept.only_earlier)}"
     if swept.earlier and swept.earlier.anew:
         anew = names_of(swept.earlier.anew)
-        yield f"tested anew, since their machines have started again, or may have, after {swept.earlier}: {anew}"
+        yield f"tested again, because their machines restarted, or may have, after {swept.earlier}: {anew}"
     if cordon := dict.fromkeys(f["names"][0] for f in swept.section["findings"] if f["kind"] in ("node", "rail")):
         yield f"to keep other workloads off the nodes at fault: kubectl cordon {' '.join(cordon)}"
 

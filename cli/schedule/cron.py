@@ -287,7 +287,7 @@ class ScheduledRun:
     def _choose_new(
         self, cluster: Inventory, spec: TrialSpec, state: NodeHistory
     ) -> tuple[node_history.Choice, NodeHistory]:
-        """Choose unproven nodes, and proven partners; only they are judged."""
+        """Choose unproven nodes and proven partners; only the unproven nodes are judged."""
         pool, nodes = pool_of(cluster, self.profile), self._read_nodes()
         self.machines = {node.name: nodes[node.name] for node in pool.nodes if node.name in nodes}
         key, most, now = self.options.new_nodes, self.options.sweep, time.time()

@@ -24,7 +24,7 @@ class Watched:
     strikes: int = 0
     suspect: bool = False
     faults: tuple[str, ...] = ()
-    seen: float = 0.0  # time of its first sighting in the pool
+    seen: float = 0.0  # time when it was first seen in the pool
     action: str = ""  # the action after its last failure: a word of seatrial.faults.actions
     weeks: tuple[tuple[int, int, int], ...] = ()  # (week since 1970, trials, failures), the newest last
 

@@ -43,9 +43,9 @@ def parsed(data: Mapping[str, str], name: str, key: str) -> dict[str, object]:
     try:
         state = json.loads(data[key])
     except (ValueError, RecursionError) as error:
-        raise StateStoreError(f"configmap {name}: {key} is damaged (not JSON); delete it to start anew") from error
+        raise StateStoreError(f"configmap {name}: {key} is damaged (not JSON); delete it to start over") from error
     if not isinstance(state, dict):
-        raise StateStoreError(f"configmap {name}: {key} is damaged (not an object); delete it to start anew")
+        raise StateStoreError(f"configmap {name}: {key} is damaged (not an object); delete it to start over")
     return state
 
 

@@ -209,7 +209,7 @@ class Recorder:
         last = max((t for t, *_ in self._lines if t <= self._concluded), default=born)
         marks = [f"{t - born:.1f} s: {json.loads(text)}" for t, kind, _, text in self._lines if kind == MARK]
         cause = self._result.analysis if self._result else None
-        said = safe(cause.observed, 500) if cause else "nothing was wrong" if self._result else "the run was ended"
+        said = safe(cause.observed, 500) if cause else "nothing was wrong" if self._result else "the run was stopped"
         stub = {
             "situation": f"Recorded by seatrial, not confirmed: {said}",
             "how": marks,

@@ -222,7 +222,7 @@ def _on_lost_node(pod: str, node: str) -> FailureAnalysis:
 def _leaderless(pod: str, why: str = "") -> FailureAnalysis:
     return interrupted(
         pod,
-        f"pod {pod}, which led the sweep, {f'was ended by {why}' if why else 'is gone'} before it had completed",
+        f"pod {pod}, which led the sweep, {f'was terminated by {why}' if why else 'is gone'} before it had completed",
         expected="the coordinator's pod lasts until the sweep has ended",
         suggestion="Its results are kept: seatrial sweep --resume DIR continues from there.",
     )

@@ -160,7 +160,7 @@ def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
         if change := _medium(group, old[1], new[1], usual):
             yield change
         elif any(new) and (missing := sorted(old[1].keys() - {*new[0], *new[1]})):
-            note = f"not measured after: {', '.join(map(format_size, missing))}"
+            note = f"not measured in the second run: {', '.join(map(format_size, missing))}"
             yield BandwidthRow(
                 group=group,
                 kind="unclear",
@@ -206,7 +206,9 @@ def _large(group: RowGroup, old: Rows, new: Rows, usual: float) -> BandwidthRow:
         )
     part = _part(group, old, new, usual, LEAST_CHANGE)
     if (missing := sorted(old.keys() - new.keys())) and part.kind != "worse":
-        return replace(part, kind="unclear", note=f"not measured after: {', '.join(map(format_size, missing))}")
+        return replace(
+            part, kind="unclear", note=f"not measured in the second run: {', '.join(map(format_size, missing))}"
+        )
     return part
 
 

@@ -311,7 +311,7 @@ def _bounded(pieces: Iterator[bytes], name: str, tell: Callable[[str], None] | N
         yield chunk if taken < MAX_ENDLESS else chunk[: chunk.rfind(b"\n") + 1]
         if taken >= MAX_ENDLESS:
             if tell is not None:
-                tell("%s: %d MB were read and it goes on; these are judged" % (name, taken // 1_000_000))
+                tell("%s: %d MB were read of an input that continues; these are judged" % (name, taken // 1_000_000))
             yield ENOUGH
             return
 

@@ -19,7 +19,7 @@ from jobs.cluster.facts.stack import Listing
 
 MOST_LINES = 25
 
-ANY_NODE = SimpleNamespace(options=SimpleNamespace(nodes=""))  # of the session: no --nodes
+ANY_NODE = SimpleNamespace(options=SimpleNamespace(nodes=""))  # a session without --nodes
 
 
 def functions(root):

@@ -153,7 +153,7 @@ def test_the_command_line_sets_the_level():
     assert made(third, 2) == made(Profile(runtime=RuntimeSection(dcgm=2)), None)
     amd = load_profile("mi300x")
     assert made(amd, 0).dcgm is None
-    with pytest.raises(SpecError, match="--dcgm: DCGM diagnoses GPUs of NVIDIA"):
+    with pytest.raises(SpecError, match="--dcgm: DCGM diagnoses NVIDIA GPUs only"):
         made(amd, 1)
 
 

@@ -51,7 +51,7 @@ from tests.table import table
     ],
 )
 def test_parts_of_the_stack_are_known_by_name_or_label(name, app, kind):
-    """GPU operator, GKE, OpenShift, Helm charts, AMD; neither a training pod nor an adjacent component matches."""
+    """Pods of GPU operator, GKE, OpenShift, Helm charts and AMD match; training pods and adjacent components do not."""
     assert operand(pod(name, app=app)) == kind
 
 

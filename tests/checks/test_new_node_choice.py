@@ -310,7 +310,7 @@ def test_a_machine_that_cannot_be_told_from_another_is_not_opened(
     ("node", "bad", "said"), [(UNBOOTED, False, None), (UNBOOTED, True, True), (TRIED, False, False)]
 )
 def test_a_condition_says_passed_only_of_a_known_boot(node: dict[str, Any], bad: bool, said: bool | None) -> None:
-    """`seatrial mark --node-condition`, too: a failure stays one, for it closes the node."""
+    """The same applies to `seatrial mark --node-condition`; a failure remains one, since it closes the node."""
     kube: Any = Served(node)
     assert marking.condition(kube, "a", bad) is said
     assert statuses(kube) == [{None: "Unknown", True: "True", False: "False"}[said]]

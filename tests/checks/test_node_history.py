@@ -161,7 +161,7 @@ def test_a_name_is_not_taken_for_a_longer_one() -> None:
 
 
 def test_an_inconclusive_run_says_nothing_about_any_node() -> None:
-    """Drained, blocked, interrupted: no strike, no pass, and not counted as tested."""
+    """A drained, blocked or interrupted run adds no strike and no pass, and does not count as a test."""
     assert after(record("inconclusive", subject="a")).nodes == {}
 
 

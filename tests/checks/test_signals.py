@@ -131,7 +131,7 @@ def test_a_signal_after_the_clean_up_comes_too_late(ended):
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_signal_while_the_checks_are_collected_is_no_traceback(pytester, monkeypatch, root, name):
-    """No check was judged: exit code 2, one line, no report."""
+    """No check was judged, so the exit code is 2, with one line and no report."""
     monkeypatch.setenv("PYTHONPATH", str(root))
     pytester.makepyfile(
         test_sample=f"import os, signal\nos.kill(os.getpid(), signal.{name})\n" + SOURCE.format(body="pass")

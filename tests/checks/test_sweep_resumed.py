@@ -177,7 +177,7 @@ def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, 
     assert tests and not any("node-3" in test for test in tests)
     assert sweep.blame.verdict == "inconclusive"
     assert sweep.blame.not_tested["node-3"] == "not tested"
-    assert any("tested anew" in text and text.endswith(": 1 node (node-3)") for text in notes(sweep))
+    assert any("tested again" in text and text.endswith(": 1 node (node-3)") for text in notes(sweep))
     assert sweep.section["boots"] == boots and sweep.section["image"] == "i"
 
 

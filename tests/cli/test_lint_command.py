@@ -39,7 +39,7 @@ def test_what_is_missing_is_reported_with_its_remedy(manifest, capsys):
     assert main(["lint", "--profile", "h100-ib", manifest()]) == 1
     said = capsys.readouterr().out
     assert "FAILED manifest.no-rdma: Job/train: the pod requests no RDMA device" in said
-    assert "remedy   Ask for the resource in the limits" in said and "no-go: 2 findings" in said
+    assert "remedy   Request the resource in the limits" in said and "no-go: 2 findings" in said
 
 
 def test_without_a_profile_the_fabric_is_not_known(manifest, capsys):

@@ -72,7 +72,7 @@ def test_a_list_that_cannot_be_meant_is_refused(tmp_path, ours, capsys, text, sa
 
 
 def test_other_mistakes_are_one_line(tmp_path, ours, capsys):
-    """An unknown list, no record, two records, an unknown format."""
+    """An unknown list, no record, two records or an unknown format is refused with exit code 4."""
     for arguments, said in (
         (["cncf-ai-1.36"], "cncf-ai-1.3"),
         ([str(ours), str(tmp_path / "gone")], "gone"),

@@ -521,7 +521,7 @@ def test_help_and_the_catalogues_work_from_any_directory(tmp_path):
 
 
 def test_an_unreachable_cluster_is_inconclusive_and_reported(kubeconfig, tmp_path):
-    """No listener: exit code 10, a report with the reason, no traceback."""
+    """If nothing listens, the exit code is 10, and the report states the reason without a traceback."""
     done = seatrial("preflight", "--kubeconfig", kubeconfig, "--out", tmp_path / "out")
     assert done.returncode == 10, done.stdout + done.stderr
     record = json.loads((tmp_path / "out" / "report.json").read_text())
@@ -553,7 +553,7 @@ def test_the_value_of_an_option_is_not_what_is_collected():
 
 
 def test_an_error_of_the_program_is_not_the_clusters(tmp_path):
-    """A missing package, a bug: exit code 3, since 1 would mean a cluster fault."""
+    """A missing package or a bug has exit code 3, since 1 would mean a cluster fault."""
     (tmp_path / "tabulate.py").write_text("raise RuntimeError('broken installation')")
     done = seatrial("accept", "--cluster", "sim:healthy", env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path)})
     assert done.returncode == 3

@@ -297,7 +297,7 @@ def stub(accept: int, compared: int = 0) -> str:
     [(0, 0, 0), (1, 0, 1), (10, 0, 10), (0, 1, 1), (0, 10, 10), (4, 0, 10), (3, 0, 10), (0, 4, 10), (137, 0, 10)],
 )
 def test_the_shell_gate_lets_nothing_through_but_a_pass(accept: int, compared: int, code: int, tmp_path: Path) -> None:
-    """Every exit of both commands: a crash or a kill is inconclusive, and not a pass."""
+    """A crash or a kill of either command is inconclusive, and not a pass."""
     (tmp_path / "seatrial").write_text(f"#!/bin/sh\n{stub(accept, compared)}\n")
     (tmp_path / "seatrial").chmod(0o755)
     done = subprocess.run(

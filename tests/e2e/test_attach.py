@@ -137,7 +137,7 @@ def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
 
 
 def test_a_user_without_rights_learns_which_are_missing(seatrial, root, tmp_path):
-    """The result is undetermined: 10, with the missing permission."""
+    """The result is undetermined (exit code 10) and names the missing permission."""
     config, nobody = tmp_path / "admin", tmp_path / "nobody"
     command = [sys.executable, "-m", "lab", "healthy", "--json", "--until-stdin-closes"]
     command += ["--write-kubeconfig", str(config), "--write-nobody-kubeconfig", str(nobody)]

@@ -55,7 +55,7 @@ def scenario(folder: Path, broken: str) -> str:
 def test_only_the_upgraded_node_is_judged(
     broken: str, code: int, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Healthy: go. The new node broken: no-go. A known-good node broken: inconclusive, whatever the new one's state."""
+    """A broken new node is no-go, a broken known-good node is inconclusive, and healthy nodes are go."""
     out = tmp_path / "out"
     arguments = ["--cluster", f"sim:{scenario(tmp_path, broken)}", "--nodes", "driver=new", "--partner", "driver=old"]
     assert main(["accept", *arguments, "--out", str(out)]) == code

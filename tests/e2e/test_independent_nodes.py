@@ -58,7 +58,7 @@ def test_the_trial_runs_on_the_nodes_that_are_fit(fleet):
     assert (code, record["verdict"]) == (1, "no-go")
     assert outcomes["nccl.transport"]["outcome"] == "passed"
     assert not {"gpu-node-0", "gpu-node-1"} & set(record["trial"]["hosts"].values())
-    assert "the trial keeps off gpu-node-0 (nodes.gpu); gpu-node-1 (gpu.allocatable)" in " ".join(
+    assert "the trial excludes gpu-node-0 (nodes.gpu); gpu-node-1 (gpu.allocatable)" in " ".join(
         outcomes["job.started"]["notes"]
     )
 

@@ -76,7 +76,7 @@ def _second_round(running, out):
 
 @pytest.mark.slow
 def test_a_sweep_that_is_asked_to_end_says_how_it_goes_on(tmp_path):
-    """SIGTERM: the completed rounds count, and the command to resume is printed."""
+    """After SIGTERM the completed rounds count, and the command to resume is printed."""
     world = tmp_path / "six.yaml"
     world.write_text("name: six\ntitle: t\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 6}\n")
     out = tmp_path / "out"
@@ -171,7 +171,7 @@ def left(kube):
 
 @pytest.mark.slow
 def test_a_sweep_whose_runner_was_killed_is_cleaned_up_and_goes_on(root, tmp_path):
-    """kill -9 during the sweep: no record is written, and the rounds in the coordinator's log are not run again."""
+    """After kill -9 no record is written, and the rounds in the coordinator's log are not run again."""
     world = tmp_path / "eight.yaml"
     world.write_text("name: eight\ntitle: t\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 8}\n")
     served = Sim(root, tmp_path, str(world))

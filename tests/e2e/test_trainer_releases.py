@@ -58,5 +58,6 @@ def test_without_a_server_the_newest_form_is_printed_and_that_is_said(tmp_path):
     note, job = printed("--kubeconfig", str(config))
     assert "runtimePatches" in job["spec"]
     assert (
-        note.startswith("# The API server was not heard on its TrainJob") and "as the newest kubeflow-trainer" in note
+        note.startswith("# The API server did not return its schema of TrainJob")
+        and "as the newest kubeflow-trainer" in note
     )

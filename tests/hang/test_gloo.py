@@ -168,7 +168,7 @@ def ras(size, missing=(), count=5):
     ("case", "answers", "code", "dead", "said"),
     [
         ("stopped", [ras(4, [2])], 1, [2], ""),  # the dumps do not decide about rank 2, and RAS does
-        ("sizes", [ras(4, [1])], 1, [1], "dead, and their dumps show them waiting"),
+        ("sizes", [ras(4, [1])], 1, [1], "dead, but their dumps show them waiting"),
         ("sleep_first", [ras(8, [7])], 1, [], "a communicator of 8 ranks, the dumps of a job of 4"),
         ("sleep_first", [ras(4), ras(4, count=6), ras(4, count=7)], 10, [], "RAS advance between its samples"),
         ("sleep_first", [ras(4)], 1, [], "RAS says OK while the Flight Recorder"),
@@ -264,7 +264,7 @@ def test_who_waited_elsewhere_is_not_late(explain, tmp_path):
 
 @pytest.mark.parametrize("change", [{"profiling_name": "gloo:broadcast"}, {"collective_seq_id": 7}])
 def test_what_all_called_the_same_is_no_mismatch(explain, tmp_path, change):
-    """Near misses of the broadcast that rank 2 skipped."""
+    """These are near misses of the broadcast that rank 2 skipped."""
 
     def alike(rank, entry):
         if rank == 2 and entry["collective_seq_id"] == 6:

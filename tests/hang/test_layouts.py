@@ -235,7 +235,7 @@ def dump(rank, world=4):
     [
         ({0: "a/dump_0", 1: "a/dump_1", 2: "b/dump_0", 3: "b/dump_1"}, [2], []),  # each host numbers its own
         ({0: "dump_0", 1: "dump_1", 2: "dump_2", 3: "dump_3"}, [2], []),
-        ({0: "dump_0", 1: "dump_1", 3: "dump_2"}, [], [2]),  # one was copied to another's name
+        ({0: "dump_0", 1: "dump_1", 3: "dump_2"}, [], [2]),  # one dump has another rank's name
     ],
     ids=["per-host", "as-named", "misnamed"],
 )

@@ -315,7 +315,7 @@ NET = "nvidia.com/net-rdma=0000:af:00.0"
         ("k8s.gpu.nvidia.com/device=gpu-1", "container toolkit"),
         (f"nvidia.com/gpu=0, {NET}", "container toolkit"),  # the node has no CDI device at all
         (f"{NET}, nvidia.com/gpu=0", "container toolkit"),
-        ("spidernet.io/test=demo1", "the one that made it"),
+        ("spidernet.io/test=demo1", "the plugin that created it"),
     ],
 )
 def test_an_unresolvable_cdi_device_is_whose_kind_it_names(devices, advice):
@@ -416,7 +416,7 @@ UP = 'MountVolume.SetUp failed for volume "v" : '
 def test_a_name_that_does_not_exist_is_its_authors_and_an_object_that_does_not_work_the_clusters(
     reason, message, blame
 ):
-    """Of a trial, whose profile has the name, and of a user's job; what controllers make is not theirs."""
+    """The error class is the same for a trial and a user's job; objects that controllers create are the cluster's."""
     asks = {"reason": "Unschedulable", "message": f"0/2 nodes are available: {message}"}
     pods = [pod(0, "Pending", main=waits(reason, message) if reason == CONFIG else waits("ContainerCreating"))]
     if not reason:

@@ -51,7 +51,7 @@ def test_a_pod_deleted_by_its_failing_job_is_a_consequence():
 
 
 def test_a_pod_that_vanished_was_taken_by_someone():
-    """Force-deleted: no object or event remains, but a failed pod would still exist."""
+    """After a forced deletion no object or event remains, but a failed pod would still exist."""
     events = [
         event("Job", "t", "SuccessfulCreate", f"Created pod: t-{i}-abcde", warning=False, at="2026-01-01T00:00:01Z")
         for i in (0, 1)

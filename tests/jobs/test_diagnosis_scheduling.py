@@ -101,7 +101,7 @@ def test_devices_that_other_workloads_use_are_not_the_clusters_fault(reasons, no
             waiting["spec"]["containers"][0]["resources"]["requests"][resource] = "8" if "gpu" in resource else "1"
     analysis = diagnose(job(), [pod(0, main=RUNS, node="n0"), waiting], [], nodes)[2]
     assert (analysis.fault, analysis.err_class) == ("job.unschedulable", blame)
-    assert ("other workloads use what the pod asks for" in analysis.suggestion) is (blame is None)
+    assert ("other workloads use the requested resources" in analysis.suggestion) is (blame is None)
 
 
 @pytest.mark.parametrize(

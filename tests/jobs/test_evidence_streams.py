@@ -99,7 +99,7 @@ def test_what_a_pod_reported_that_is_gone_is_evidence_of_its_rank():
 
 
 def test_a_worker_whose_output_the_launcher_prints_does_not_take_its_ranks_evidence():
-    """Of an MPI job one pod prints all ranks; a worker's log is sshd's, and its end has no rank."""
+    """One pod of an MPI job prints all ranks; a worker's log is sshd's, and its end has no rank."""
     followers = {"l": SimpleNamespace(reader=read([*lines_of(0), *lines_of(1)]))}
     replicas = tuple(Replica(index=number, pod=pod) for number, pod in enumerate(("w-0", "w-1", "l")))
     outcome = WatchOutcome(replicas=replicas)

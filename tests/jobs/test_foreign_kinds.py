@@ -146,7 +146,7 @@ def test_ranks_that_wait_for_one_reason_are_one_line():
 
 
 def test_a_queue_that_starts_half_is_reported_and_one_rank_alone_holds_nothing_for_others():
-    """Near misses: all wait, all run, one rank, an end."""
+    """Near misses are jobs whose pods all wait or all run, that have one rank, or that have ended."""
     half = [rank(0, gpus=8, held=True), rank(1, "Pending", Issue("Unschedulable", "x"))]
     assert standing(JobState.RUNNING, half, 2, gang="kueue", now=NOW)[2:] == [
         "8 GPUs are held by rank 0 and unused, waiting for it",

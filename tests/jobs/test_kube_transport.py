@@ -156,7 +156,7 @@ def test_an_answer_that_never_comes_is_left_at_the_deadline(kube, api):
 
 
 def test_a_torn_answer_is_not_taken_for_a_whole_one(kube, api):
-    """Content-Length exceeds the received data."""
+    """An answer with less data than its Content-Length is an error."""
     api.answer = lambda _: (200, {"Content-Length": "1000"}, b'{"items": []}')
     with pytest.raises(Unreachable, match=r"ended early|closed"):
         kube.request("GET", "/x", repeatable=False)

@@ -79,7 +79,7 @@ def test_a_missing_file_suggests_the_nearest(config):
 
 
 def test_a_wrong_context_suggests_the_nearest(config):
-    """The nearest name, or the list."""
+    """The message suggests the nearest name, or lists all names."""
     refuse(r"no context 'stagin'; did you mean staging\?", str(config), "stagin")
     refuse(r"no context 'xyz'; there are: lost, nobody, production, staging", str(config), "xyz")
 

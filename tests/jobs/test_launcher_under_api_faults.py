@@ -81,7 +81,7 @@ def healthy(root, tmp_path_factory):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_reads_under_api_faults_change_nothing(api, drop, healthy, tmp_path, kubeconfig, seed):
-    """Broken lists, watches and logs: the same result, complete evidence, no leftovers."""
+    """With broken lists, watches and logs the result is the same, the evidence is complete, and nothing is left."""
     real = Kube.connect(str(healthy.config))
     api_faults = ApiFaults(api, real, seed, drop, writes=False)
     kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url)), namespace="default")

@@ -329,7 +329,7 @@ def test_workers_that_the_operator_takes_away_were_not_deleted_by_others():
 
 @pytest.mark.parametrize("departed", [False, True])
 def test_workers_that_are_taken_away_after_success_were_not_interrupted(departed):
-    """sshd never ends by itself: the operator deletes it, seen while it runs or after its deletion."""
+    """The operator deletes sshd, which never exits by itself: its pods are being deleted, or already gone."""
     ended = pod("l-1", "launcher", phase="Succeeded", state={"terminated": {"exitCode": 0, "reason": "Completed"}})
     meta = {"deletionTimestamp": "2026-01-01T00:00:19Z"}
     gone = [item | {"metadata": item["metadata"] | meta | {"uid": item["metadata"]["name"]}} for item in WORKERS]
@@ -342,7 +342,7 @@ def test_workers_that_are_taken_away_after_success_were_not_interrupted(departed
 
 
 def test_an_operator_that_never_comes_is_named():
-    """No condition, no event, no pod: no controller runs."""
+    """If a job has no condition, no event and no pod, no controller runs."""
     analysis = look(mpijob(), [])[2]
     assert (analysis.fault, analysis.subject, analysis.hopeless) == ("operator.down", "mpi-operator", True)
     assert analysis.grace_s >= 15 and look(mpijob(("Created", "")), [])[2] is None

@@ -143,7 +143,7 @@ def test_ones_own_change_is_no_thief(kube: Kube) -> None:
 
 
 def test_an_outage_longer_than_the_lease_is_a_loss(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
-    """During a short one the lease remains valid."""
+    """A lease remains valid during a shorter outage."""
     down, passed, tries = threading.Event(), [0.0], []
     real = kube.patch
 

@@ -88,7 +88,7 @@ def test_answers_that_take_long_do_not_count(monkeypatch):
 
 
 def test_an_api_server_that_stays_away_is_an_error(monkeypatch):
-    """A run is not dead because its lease could not be read."""
+    """An unreadable lease does not prove that its run is dead."""
 
     def read(world):
         raise Unreachable("http://x: GET: connection refused")

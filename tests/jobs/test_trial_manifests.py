@@ -133,7 +133,8 @@ def test_nodes_are_named_or_avoided_one_by_one():
 
 
 def test_the_pod_is_as_restricted_as_training_allows():
-    """No token, no privilege escalation, no unrequested capability; root, as stock images need it."""
+    """Pods have no token, no privilege escalation and no unrequested capability; they run as root, as stock images need
+    it."""
     pod = pod_of(build(FULL, FILES))
     assert pod["automountServiceAccountToken"] is False
     assert pod["containers"][0]["securityContext"] == {

@@ -151,7 +151,7 @@ def test_a_log_that_the_api_server_cannot_fetch_is_the_end_of_a_job_that_complet
 
 
 def test_a_pod_that_a_user_deleted_while_its_job_succeeded_was_interrupted(kube, api, monkeypatch):
-    """The probe ends with 0 after SIGTERM, and a Job counts that."""
+    """The probe exits with 0 after SIGTERM, and the Job counts its pod as succeeded."""
     for patience in ("_DRAIN_S", "_BEHIND_S"):
         monkeypatch.setattr(f"jobs.run.watcher.{patience}", 0.5)
     running = pod("Running", containerStatuses=[{"name": "trial", "state": {"running": {"startedAt": "2026-01-01"}}}])

@@ -226,7 +226,7 @@ def test_a_geforce_card_has_no_gpudirect(gpu, at):
     ],
 )
 def test_what_an_address_in_a_line_shows(said, why):
-    """nccl.loopback-name, nccl.gid-empty."""
+    """A loopback address is nccl.loopback-name, an empty GID is nccl.gid-empty."""
     assert judged(said + "\n" + TORCHRUN)["causes"][0]["fault"] == why
 
 

@@ -110,7 +110,7 @@ def test_a_refused_connection_names_the_address_that_is_gone():
     ],
 )
 def test_what_a_warning_holds(line, expected):
-    """nccl.topology-too-large, nccl.shm-name, nccl.fabric-manager, nccl.kernel-fault."""
+    """A warning's text determines the cause, for example nccl.topology-too-large or nccl.fabric-manager."""
     assert fault_reasons(failing(line, 2)) == [expected]
 
 
@@ -446,7 +446,7 @@ def test_files_of_shared_memory_that_are_removed():
 
 def test_an_argument_that_nothing_explains():
     said = "RuntimeError: NCCL error in: /p/NCCLUtils.hpp:82, invalid argument, NCCL version 2.4.8\n"
-    assert "number of ranks" in str(judged(said))
+    assert "not below the world size" in str(judged(said))
 
 
 def test_the_catalogue_asks_for_circumstances_that_are_looked_at():

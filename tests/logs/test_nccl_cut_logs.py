@@ -133,7 +133,7 @@ def test_a_head_that_was_cut_names_a_host_only_where_it_is_named_like_one(judge,
     ],
 )
 def test_a_log_that_says_that_lines_were_left_out_is_never_go(judge, said):
-    """nccl.log-truncated: by a manual edit, a collector's limit or a pager."""
+    """A notice of a manual edit, a collector's limit or a pager is nccl.log-truncated."""
     lines = HEALTHY.splitlines(keepends=True)
     for place in (3, len(lines) // 2, len(lines)):
         job = judge("".join(lines[:place]) + said + "\n" + "".join(lines[place:]))
@@ -170,7 +170,7 @@ def test_a_log_that_says_that_lines_were_left_out_is_never_go(judge, said):
     ],
 )
 def test_what_only_sounds_like_lines_left_out_stays_a_go(judge, said):
-    """Near misses."""
+    """These near misses use the same words for data, not for log lines."""
     assert judge(before_the_end(HEALTHY, said))["verdict"] == "go"
 
 

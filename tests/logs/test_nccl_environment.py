@@ -272,7 +272,7 @@ def test_a_provider_of_another_kernel_is_why_there_is_no_rdma():
 
 
 def test_a_port_of_something_else_that_is_taken_is_nothing_to_nccl():
-    """nccl.port-in-use."""
+    """Another program's port in use is not nccl.port-in-use."""
     other = judged("OSError: [Errno 98] Address already in use: ('0.0.0.0', 6006)\n" + HEALTHY)
     assert "nccl.port-in-use" not in [cause["fault"] for cause in other["causes"]]
 
@@ -317,7 +317,7 @@ def test_what_torch_warns_of_comes_behind_what_ended_the_job(line):
 
 
 def test_gloo_that_announced_its_loopback_is_distinguished_from_a_bridge():
-    """nccl.loopback-name."""
+    """The cause is nccl.loopback-name only if Gloo announced its loopback address."""
     mesh = "[rank8]:[E ProcessGroupGloo.cpp:144] Gloo connectFullMesh failed with [../third_party/gloo/pair.cc:144] no error\n"
     assert fault_reasons(LOOPBACK + mesh)[0] == ("nccl.bootstrap-unroutable", "nccl.loopback-name")
     assert fault_reasons(mesh)[0] == ("nccl.bootstrap-unroutable", None)
@@ -416,7 +416,7 @@ def test_which_interface_was_named_decides_what_comes_first():
     named = failing(said, 3).replace(
         f"{A}{INFO}", f"{A}{INFO}NCCL_SOCKET_IFNAME set by environment to eth2\n{A}{INFO}", 1
     )
-    assert judged(named)["causes"][0]["cause"].startswith("NCCL_SOCKET_IFNAME fits no interface")
+    assert judged(named)["causes"][0]["cause"].startswith("NCCL_SOCKET_IFNAME matches no interface")
     assert judged(failing(said, 3))["causes"][0]["cause"].startswith("ranks do not post")
 
 

@@ -96,7 +96,7 @@ def test_a_host_without_infiniband_has_no_broken_plugin(judge):
 
 
 def test_a_missing_symbol_is_the_reason_whatever_the_others_say(judge):
-    """Lines without a prefix, as in a bug report."""
+    """The lines have no prefix, as in a bug report."""
     job = judge(
         "NET/Plugin: libnccl-net.so: /lib/libc.so.6: version `GLIBC_2.38' not found\nNET/IB : No device found.\nFailed to initialize NET plugin IB\nInitialized NET plugin Socket\nChannel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0\n"
     )

@@ -33,7 +33,7 @@ def test_a_fault_is_shown_with_evidence_cause_confirmation_and_remedy():
     assert re.search(r"DEGRADED  nccl\.socket-fallback  \(why: nccl\.ib-no-device\)", text)
     assert re.search(r"\| job\.log:\d+  gpu-node-0:1000:1000 \[0\] NCCL INFO NET/IB : No device found", text)
     assert re.search(r"(?m)^  cause    no ACTIVE verbs port", text)
-    assert re.search(r"(?m)^  1 the pod asked for no RDMA device", text)
+    assert re.search(r"(?m)^  1 the pod requested no RDMA device", text)
     assert re.search(r"(?m)^    confirm  ls /dev/infiniband", text)
     assert re.search(r"(?m)^  remedy   request the RDMA resource", text)
 

@@ -117,7 +117,7 @@ SAID = [
     (
         "/nvshmem/src/modules/transport/ibgda/ibgda.cpp:1889: NULL value cannot allocate mlx5dv_devx_uar",
         "nccl.nvshmem",
-        "the container lacks the permissions",
+        "the container lacks permissions",
     ),
     (
         "ibv_modify_qp failed\n/nvshmem/src/modules/transport/ibrc/ibrc.cpp:1433: non-zero status: 7 ",
@@ -135,7 +135,7 @@ SAID = [
     (
         'CUDA error at simpleP2P.cu:111 code=205(cudaErrorMapBufferObjectFailed) "cudaDeviceEnablePeerAccess(1, 0)"',
         "nccl.gpu-mapping",
-        "P2P that this GPU or board has not",
+        "P2P that this GPU or board does not support",
     ),
     ("Couldn't create IB resource.", "nccl.ib-create", "rdma-core in the image"),
     # nccl-tests: CUDA's error for a call without its own rule
@@ -181,16 +181,16 @@ SAID = [
     ("RuntimeError: CUDA error: CUDA driver is a stub library", "nccl.cuda-symbols", "a stub of the build image"),
     ("ncclGetUniqueId(&id) failed: Unable to load NCCL library.", "nccl.library", "no such library"),
     # systemd and Chef about a service, pyxis about the kernel
-    ("nvidia-fabricmanager.service: Failed with result 'exit-code'.", "nccl.fabric-manager", "does not run"),
+    ("nvidia-fabricmanager.service: Failed with result 'exit-code'.", "nccl.fabric-manager", "is not running"),
     (
         "service[nvidia-fabricmanager] (x::y line 35) had an error: CommandTimeout",
         "nccl.fabric-manager",
-        "does not run",
+        "is not running",
     ),
-    ("Failed to start NVIDIA fabric manager service.", "nccl.fabric-manager", "does not run"),
+    ("Failed to start NVIDIA fabric manager service.", "nccl.fabric-manager", "is not running"),
     ("slurmstepd: error: pyxis: seccomp filter failed: Function not implemented", "nccl.launch-failed", "container"),
     # perftest
-    (" GID: " + ":".join(["00"] * 16) + "\nFailed to modify QP 218 to RTR", "nccl.gid-empty", "holds nothing"),
+    (" GID: " + ":".join(["00"] * 16) + "\nFailed to modify QP 218 to RTR", "nccl.gid-empty", "an empty entry"),
     # gdb, glog and Python's faulthandler for a SIGBUS; the kernel for a GPU, on the line after the device's
     ('Thread 787 "train" received signal SIGBUS, Bus error.', "nccl.bus-error", "/dev/shm"),
     ("*** SIGBUS (@0x7f2) received by PID 7 (TID 0x7f) from PID 2; stack trace: ***", "nccl.bus-error", "/dev/shm"),
@@ -247,7 +247,7 @@ def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
     ],
 )
 def test_what_only_names_a_library_contradicts_nothing(said):
-    """Near misses of the lines above."""
+    """These are near misses of the lines above."""
     assert judged(HEALTHY)["verdict"] == "go"
     assert judged(HEALTHY + said + "\n")["verdict"] == "go"
 

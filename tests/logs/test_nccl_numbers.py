@@ -293,7 +293,7 @@ def test_an_average_that_is_no_number_is_never_go(judge, said):
     "said", ["90.105`", "90.105<br>", "90.105GB/s;", "9.0105e+01", "90,105", '90.105"', "90.105\\n"]
 )
 def test_what_a_page_put_behind_the_average_changes_nothing(judge, said):
-    """Near miss."""
+    """A near miss: text after the number does not change it."""
     job = judge(HEALTHY.replace(": 90.105", f": {said}"))
     assert (job["verdict"], job["tables"][0]["avg_busbw"]) == ("go", 90.105)
 
@@ -305,7 +305,7 @@ def test_the_average_is_no_wrong_values_of_a_row_without_its_last_column(judge):
 
 
 def test_a_torn_row_takes_its_rest_from_another_line(judge):
-    """Near miss."""
+    """A near miss: the rest of the row is on a later line."""
     job = judge(HEALTHY.replace("153.68       0\n", "153.68\nstep 1 loss nothing\n      7\n"))
     assert job["diagnosis"] == "wrong-results"
 

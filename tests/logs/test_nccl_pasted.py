@@ -127,7 +127,7 @@ def test_a_table_as_csv_is_read(judge, mark):
 
 
 def test_columns_that_are_missing_are_missing(judge):
-    """No #wrong, one side, no type: the present columns are read, and missing ones stay empty."""
+    """If #wrong, a side or the type is missing, the present columns are read, and missing ones stay empty."""
     (table,) = judge(
         "# size count type redop root time algbw busbw\n  134217728  33554432  float  sum  -1  2342.1  57.30  106.94\n"
     )["tables"]
@@ -288,7 +288,7 @@ a:1:1 [0] NCCL INFO Channel 03/0 : 3[3] -> 0[0] [receive] via NET/IB/0/GDRDMA
     ],
 )
 def test_the_little_that_an_excerpt_shows_is_taken(judge, line, key, value):
-    """A communicator's end, RCCL's suffix, the library name printed by vLLM."""
+    """An excerpt may show only a communicator's end, an RCCL suffix, or the library name that vLLM prints."""
     assert judge(line)[key] == value
 
 

@@ -95,7 +95,11 @@ SAID = [
         "nccl.no-gpu",
         "cgroups (v2)",
     ),
-    ("Failed to start nvml with error:  could not load NVML library", "nccl.no-gpu", "is that runtime the default?"),
+    (
+        "Failed to start nvml with error:  could not load NVML library",
+        "nccl.no-gpu",
+        "check that this runtime is the default",
+    ),
     ("Reason:       ImagePullBackOff", "nccl.launch-failed", "cannot pull the image"),
     ("ninja: build stopped: subcommand failed.", "nccl.library", "compiler's lines"),
     ("[ERROR] [tid 33] Failed to get new memory reference with rc: 87", "nccl.imex-import", "IMEX"),
@@ -135,17 +139,17 @@ SAID = [
         "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices "
         "nvidia.com/gpu, which is unexpected",
         "nccl.no-gpu",
-        "calls the node's GPUs unhealthy",
+        "marks the node's GPUs unhealthy",
     ),
     (
         "Allocate failed due to rpc error: code = Unavailable desc = transport is closing, which is unexpected",
         "nccl.no-gpu",
-        "device plugin of the node did not give",
+        "device plugin of the node did not register",
     ),
     ('MountVolume.SetUp failed for volume "data" : mount failed: exit status 32', "nccl.launch-failed", "mounted"),
     ('Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) a', "nccl.launch-failed", "attached"),
     ('Error: secret "hf-token" not found', "nccl.launch-failed", "the Secret hf-token"),
-    ("exec /usr/bin/python: exec format error", "nccl.launch-failed", "another processor"),
+    ("exec /usr/bin/python: exec format error", "nccl.launch-failed", "a different CPU architecture"),
     (
         "Error: failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed",
         "nccl.launch-failed",
@@ -199,8 +203,16 @@ SAID = [
         "nccl.download",
         "too many requests",
     ),
-    ("OSError: We couldn't connect to 'https://huggingface.co' to load this file", "nccl.download", "no way"),
-    ("urllib.error.URLError: <urlopen error [Errno 110] Connection timed out>", "nccl.download", "no way"),
+    (
+        "OSError: We couldn't connect to 'https://huggingface.co' to load this file",
+        "nccl.download",
+        "no external connectivity",
+    ),
+    (
+        "urllib.error.URLError: <urlopen error [Errno 110] Connection timed out>",
+        "nccl.download",
+        "no external connectivity",
+    ),
     (
         "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='h.co', port=443): Max retries exceeded with url: /a "
         "(Caused by NameResolutionError(Failed to resolve 'h.co' ([Errno -3] Temporary failure in name resolution)",

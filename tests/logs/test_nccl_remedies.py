@@ -24,7 +24,7 @@ NO_GPU = "RuntimeError: No CUDA GPUs are available\n"
     "log, fault, helps",
     [
         # a container's devices: of a NIC, and, as near misses, of a GPU
-        (GPU_CDI + "nvidia.com/net-rdma=0000:af:00.0", "nccl.cdi-device", "restart the pod of the device plugin"),
+        (GPU_CDI + "nvidia.com/net-rdma=0000:af:00.0", "nccl.cdi-device", "restart the device plugin's pod"),
         (GPU_CDI + "nvidia.com/net-pci=0000:af:02.0, nvidia.com/net-pci=0000:af:02.1", "nccl.cdi-device", "restart"),
         (GPU_CDI + "management.nvidia.com/gpu=GPU-e78e68c0", "nccl.no-gpu", "request as many GPUs"),
         (GPU_CDI + "k8s.gpu.nvidia.com/device=gpu-1", "nccl.no-gpu", "request as many GPUs"),

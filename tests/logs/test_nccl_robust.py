@@ -77,7 +77,8 @@ def test_damaged_logs_are_no_exception(seed):
 
 
 def test_a_log_cut_at_any_byte_is_never_more_than_the_whole(judge):
-    """Cut anywhere: no exception, no fault that the whole log lacks, and no spurious sockets or half GPUDirect."""
+    """A log cut anywhere raises no exception, no fault that the whole log lacks, and no spurious sockets or half
+    GPUDirect."""
     for at in range(0, len(LOG), 3):
         job = judge(LOG[:at])
         fault_ids = {fault["fault"] for fault in job["faults"]}

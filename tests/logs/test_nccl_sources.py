@@ -123,7 +123,7 @@ def test_a_stream_left_in_the_middle_of_a_line_is_never_good(end, tmp_path, monk
 
 
 def test_an_endless_stream_is_bounded(tmp_path, monkeypatch):
-    """Like /dev/urandom, but text: reading stops."""
+    """Reading stops for a text stream without an end, as it does for /dev/urandom."""
     monkeypatch.setattr(sources, "MAX_ENDLESS", 1 << 20)
     path = tmp_path / "pipe"
     os.mkfifo(path)
@@ -141,7 +141,7 @@ def test_an_endless_stream_is_bounded(tmp_path, monkeypatch):
     said: list[str] = []
     job = conclude(read(open_sources([str(path)], tell=said.append)))[0]
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated")  # the unread rest may contain anything
-    assert said == [f"{path}: 1 MB were read and it goes on; these are judged"]
+    assert said == [f"{path}: 1 MB were read of an input that continues; these are judged"]
     writer.join()
 
 

@@ -25,7 +25,7 @@ SAID = [
     ),
     ("srun: error: Invalid job credential from 5@10.0.0.1", "nccl.launch-failed", "another key"),
     ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", "nccl.launch-failed", "slurmctld"),
-    ("sbatch: error: Invalid generic resource (gres) specification", "nccl.launch-failed", "is not there"),
+    ("sbatch: error: Invalid generic resource (gres) specification", "nccl.launch-failed", "does not exist"),
     # the container runtime: the last message of the chain, and its errno
     (
         "slurmstepd: error: pyxis:     enroot-mount: failed to mount: /home/u/data at /tmp/enroot-data/data: Permission denied",
@@ -82,7 +82,7 @@ SAID = [
         "ib_device.c:1171 UCX  ERROR   ibv_create_ah(dlid=49152 sl=0 port=1 dgid=::ffff:10.0.0.40 sgid_index=3) for RC QP "
         "connect on mlx5_bond_0 failed: Connection timed out",
         "nccl.ib-unreachable",
-        "the way to ::ffff:10.0.0.40: that address is in no subnet that mlx5_bond_0",
+        "no route to ::ffff:10.0.0.40: that address is in no subnet that mlx5_bond_0",
     ),
     (
         "  what():  a work item failed: status 12 (Ib failure: Cannot allocate memory)",

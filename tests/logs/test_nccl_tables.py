@@ -291,7 +291,7 @@ def test_a_json_report_that_was_cut_keeps_its_whole_rows(judge, data):
 
 
 def test_rccl_tests_records_are_read(judge):
-    """-Z json: one record per size and placement, with different names."""
+    """The option -Z json prints one record per size and placement, with different names."""
     records = [
         {
             "numCycle": 0,

@@ -357,7 +357,7 @@ CAUGHT = "ModuleNotFoundError: No module named 'flash_attn'\n"
     ],
 )
 def test_what_went_wrong_once_before_nccl_began_is_overcome_by_a_job_that_came_to_its_end(judge, line):
-    """Near misses: two such lines, one after NCCL's first lines, or a job without a visible end."""
+    """Two such lines, one after NCCL's first lines, or a job without a visible end are near misses."""
     running = "".join(each + "\n" for each in LOG.splitlines() if "Destroy COMPLETE" not in each)
     assert judge(line + LOG + TABLE)["verdict"] == judge(line + LOG)["verdict"] == "go"
     assert {judge(each)["verdict"] for each in (line + running, line + LOG + line, LOG + line)} == {"inconclusive"}
@@ -591,5 +591,5 @@ def test_what_a_model_was_asked_or_wrote_is_no_failure_of_its_job(judge, line):
     ],
 )
 def test_an_error_outside_of_a_sample_counts(judge, line):
-    """Near miss."""
+    """Outside of a quoted sample the same error is reported."""
     assert judge(HEALTHY + line + "\n")["verdict"] == "no-go"

@@ -16,7 +16,7 @@ WHOLE = LOG + TABLE
 
 
 def test_the_whole_log_is_go(judge):
-    """Near miss of all tests below."""
+    """The unchanged log is the near miss of all tests below."""
     assert judge(WHOLE)["verdict"] == "go"
 
 
@@ -32,7 +32,7 @@ def test_a_channel_whose_transport_is_not_known_is_not_shown(judge, carrier):
 
 @pytest.mark.parametrize("torn", ["NET/IB/3/GDRgpu-node-0:1000:10", "P2P/CUgpu", "S", "SHM/dir", "P"])
 def test_a_torn_line_is_no_unknown_transport(judge, torn):
-    """One of many lines, by which two processes wrote at once."""
+    """Two processes wrote at once, so one of many lines is truncated."""
     text = WHOLE.replace(" via P2P/CUMEM/read", f" via {torn}", 1)
     assert text != WHOLE
     assert "not known" not in judge(text)["sentence"]
@@ -413,7 +413,7 @@ def test_a_log_that_does_not_end_with_its_benchmark_is_no_go(judge, said):
     ],
 )
 def test_a_log_that_ends_with_a_completion_stays_a_go(judge, said):
-    """Near miss: the benchmark's own last lines after a launcher's tag, a fence, a prompt, a shell's times."""
+    """Near misses are the benchmark's own last lines after a launcher's tag, a fence, a prompt or a shell's times."""
     assert judge(WHOLE + said + "\n")["verdict"] == "go"
 
 

@@ -89,7 +89,7 @@ def test_resolv_conf_is_read_as_the_c_library_does(tmp_path: Path) -> None:
 
 
 def test_the_search_list_is_honoured() -> None:
-    """Fewer dots than ndots: the search list first; an absolute name: no search list."""
+    """A name with fewer dots than ndots is searched first; an absolute name is not searched."""
     made = resolver()
     assert dnsquery.candidates("job-0.svc", made) == ["job-0.svc.team.svc.cluster.local.", "job-0.svc."]
     assert dnsquery.candidates("job-0.svc.", made) == ["job-0.svc."]

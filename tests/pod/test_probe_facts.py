@@ -200,7 +200,7 @@ def test_device_files_depend_on_the_kind(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_nvidia_smi_is_an_answer(tmp_path: Path, monkeypatch) -> None:
-    """An AMD or CPU machine: the tool is reported as not found, without an error of the probe."""
+    """On an AMD or CPU machine the tool is reported as not found, without an error of the probe."""
     monkeypatch.setattr(gpus, "PLACES", {"rocm-smi": ()})
     data = {}
     gpus.read(data, requested=8, kind="amd", env={"PATH": str(tmp_path)}, watch=Watch(10, 1), root=str(tmp_path))

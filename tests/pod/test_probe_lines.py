@@ -64,7 +64,7 @@ def test_a_small_stage_is_one_line(written) -> None:
     "letters", ['"\\', "a", "\u00e9\U0001f4a9\n", 'x\\"\u2028'], ids=["escapes", "plain", "wide", "mixed"]
 )
 def test_large_data_survives_being_cut(written, size: int, letters: str) -> None:
-    """Text split anywhere: no line is too long, and the parts restore the data."""
+    """If text is split anywhere, no line is too long, and the parts restore the data."""
     writer, path, _ = written
     chosen = random.Random(size)
     data = {"text": "".join(chosen.choices(letters, k=size)), "more": [None, 1.5, {"\u00fc": "\\"}]}

@@ -123,7 +123,7 @@ def test_what_is_missing_or_refuses_is_said_and_the_rest_goes_on(pods, tmp_path:
 
 
 def test_a_pod_that_is_asked_to_stop_leaves_nothing(pods, tmp_path: Path) -> None:
-    """SIGTERM while a rank writes: the evidence so far is printed, and its folder is removed."""
+    """After SIGTERM while a rank writes, the evidence so far is printed, and its folder is removed."""
     place = tmp_path / "shared"
     place.mkdir()
     stage = pods.here / "stages" / "storage.py"

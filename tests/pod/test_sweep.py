@@ -225,7 +225,7 @@ def test_what_was_not_seen_is_never_go_and_says_why(case):
 @rest_is_slow(every=3)
 @pytest.mark.parametrize("size", [2, 5, 17, 64])
 def test_whatever_is_always_lost_or_odd_of_a_test_keeps_a_fleet_from_go(size, every):
-    """Any part of a test: no result, half of one, no number, a negative one, one with a clock jump."""
+    """A test lacks its result, half of it or its number, or has a negative number or a clock jump."""
     odd = [
         None,
         Result("measured", None, (), ("n000",)),

@@ -597,7 +597,7 @@ def test_a_malformed_answer_is_no_report_and_finds_no_fault(nodes, key, value):
 
 
 def test_a_whole_answer_is_not_malformed():
-    """As agents send it: sizes beyond a billion, results that are missing or null."""
+    """Agents may send sizes beyond a billion, and results that are missing or null."""
     whole = {"state": "measured", "busbw": 380.0, "rails": [47.0, None], "wrong": 0, "transport": "", "why": ""}
     whole |= {"rows": [[8589934592, 380.0, 0], [1048576, 9.5, None]], "copies": [50.0, None], "errors": {"a/b": 2}}
     whole |= {"writes": {"mlx5_0": [392.0, None]}, "hardware": {"gpus": [{"index": 0}], "cards": {"mlx5_0": {}}}}
@@ -607,7 +607,7 @@ def test_a_whole_answer_is_not_malformed():
 
 @pytest.mark.parametrize("value", [None, 5, "mlx5_0", {"mlx5_0": 1}, [5, None, "mlx5_0", ["x"]]])
 def test_a_member_has_the_names_that_it_sent_as_a_list_of_texts(value):
-    """Of anything else none, and no error in the thread that let it in."""
+    """Any other value yields no name, and no error in the thread that admitted the member."""
     lead = object.__new__(Coordinator)
     lead.trial, lead.sweep = SimpleNamespace(run="r", nodes=2), {"token": "t"}
     told = []

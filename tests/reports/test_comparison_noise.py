@@ -157,7 +157,7 @@ def change_rows(made: dict[str, Any], factor: dict[int, float]) -> dict[str, Any
         ({8: 0.8}, "worse", "the rows of 8G alone: -2"),
         ({8: 0.8, 1: 1.2}, "worse", "the rows of 8G alone"),
         ({8: 0.97, 4: 0.97}, "same", ""),
-        ({8: 0}, "unclear", "not measured after: 8G"),
+        ({8: 0}, "unclear", "not measured in the second run: 8G"),
     ],
 )
 def test_one_slow_size_does_not_hide_in_the_mean(factor: dict[int, float], verdict: str, said: str) -> None:

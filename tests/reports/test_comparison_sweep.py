@@ -116,7 +116,7 @@ def test_a_node_that_was_repaired_is_better() -> None:
 
 @pytest.mark.parametrize("state", ["not tested", "suspect"])
 def test_a_node_that_was_at_fault_and_is_not_proven_is_not_repaired(state: str) -> None:
-    """Cordoned or suspected: the check passes for the others, and does not cover it."""
+    """A cordoned or suspected node is not covered: the check passes for the other nodes."""
     before = sweep_record("a", slow_of("n2"), n2="at fault")
     comparison = compare([before], [sweep_record("b", fast, seed=7, n2=state)])
     assert comparison.verdict == "unclear"

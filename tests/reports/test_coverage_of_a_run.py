@@ -178,7 +178,7 @@ def test_a_run_that_is_kept_to_the_nodes_of_the_first_is_compared_with_it() -> N
     "arguments", [["cron", "--profile", "h100-ib", "--nodes", "all"], ["accept", "--partner", "a=b", "--nodes", "all"]]
 )
 def test_what_cannot_try_all_refuses_to_be_asked(arguments: list[str], tmp_path: Path) -> None:
-    """A scheduled run tries a few nodes at a time, a canary one: one line, exit code 4."""
+    """A scheduled run or a canary run tries only some nodes, so `--nodes all` is refused in one line with exit code 4."""
     done = seatrial(*arguments, "--out", str(tmp_path))
     assert (done.returncode, len(done.stderr.splitlines())) == (4, 1)
     assert "--nodes all" in done.stderr

@@ -99,7 +99,7 @@ RECOVERY = "GPU recovery action changed from 0x0 (None) to "
     ],
 )
 def test_what_to_do_with_a_node_is_in_every_form(line, action, tmp_path, capsys):
-    """By the table of Xids or the fault's own entry; a program's own fault asks for nothing of a node."""
+    """The action comes from the table of Xids or the fault's own entry; a program's own fault requires none."""
     (tmp_path / "x.log").write_text(line)
     said = {}
     for form in ("json", "text", "markdown", "html"):

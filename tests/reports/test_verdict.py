@@ -165,7 +165,7 @@ def contradicting(check_id: str = "nccl.correctness", wrong: int = 0, **changes:
     ],
 )
 def test_a_record_that_contradicts_itself_is_none(tmp_path: Path, record: dict[str, Any], why: str) -> None:
-    """Edited, or assembled from two: the reader refuses it, and compares, marks and serves nothing of it."""
+    """A record that was edited, or assembled from two, is refused, and never compared, marked or served."""
     (tmp_path / "report.json").write_text(json.dumps(record))
     if not why:
         assert read_json(tmp_path)["run_id"] == "r"

@@ -41,7 +41,7 @@ FEW = 2 * 3  # tests of a kind that may all be those of bad nodes
 GROUP_SHARE = 0.3  # of the tests; faults are rarer
 GROUP_NODES = 4  # fewer slow nodes are not a group: in a small pool they are as likely at fault
 ODD_TESTS = 3  # fastest tests with one node, and tests of the others: fewer are as likely single bad pairs
-GROUP_TESTS = 6  # among the slow nodes themselves, if only the group's level is evidence: all pairs of four
+GROUP_TESTS = 6  # tests among the slow nodes (all pairs of four), if only the group's level is evidence
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def saved(section: Mapping[str, Any]) -> Tuple[Fleet, Rules, List[Done]]:
 
 def _saved(section: Mapping[str, Any]) -> Tuple[Fleet, Rules, List[Done]]:
     if section["tests_left_out"]:
-        raise ValueError("the sweep of the record is too large to go on with: tests were left out")
+        raise ValueError("the sweep of the record is too large to continue: tests were left out")
     nodes = section["elements"]["nodes"]
     names = tuple(_name(row["name"]) for row in nodes)
     if not len(set(names)) == len(names) <= MOST_NODES:

@@ -26,7 +26,7 @@ class JobSet(Kind):
         return f"jobset.sigs.k8s.io/jobset-name={name}"
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """Convert it; Completed becomes Complete, and its pods are those of all its Jobs."""
+        """Convert a JobSet; Completed becomes Complete, and its pods are those of all its Jobs."""
         spec = as_map(raw.get("spec"))
         pods = sum(
             whole(each.get("replicas"), 1)
@@ -69,7 +69,7 @@ class RayJob(Kind):
         return cluster == name or bool(re.fullmatch(rf"{re.escape(name)}-(?:raycluster-)?[a-z0-9]{{5}}", cluster))
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """Convert it; its state is in jobStatus and jobDeploymentStatus."""
+        """Convert a RayJob; its state is in jobStatus and jobDeploymentStatus."""
         spec, status = as_map(raw.get("spec")), as_map(raw.get("status"))
         groups = as_list(as_map(spec.get("rayClusterSpec")).get("workerGroupSpecs"))
         workers = sum(whole(each.get("replicas"), 1) * whole(each.get("numOfHosts"), 1) for each in groups)
@@ -115,7 +115,7 @@ class StatefulSet(Kind):
         return bool(re.fullmatch(rf"{re.escape(name)}-\d{{1,6}}", name_of(pod)))
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """Convert it; no condition reports an end."""
+        """Convert a StatefulSet; no condition reports an end."""
         replicas = whole(as_map(raw.get("spec")).get("replicas"), 1)
         return retold(raw, {}, pods=replicas, suspended=False, backoff=_ENDLESS)
 

@@ -50,7 +50,7 @@ class IndexedJob(Kind):
         return f"batch.kubernetes.io/job-name={name}"
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """Return it unchanged."""
+        """Return the Job unchanged."""
         return dict(raw)
 
     def belongs(self, pod: Unstructured, name: str) -> bool:

@@ -62,14 +62,14 @@ class MpiJob(KubeflowJob):
         }
 
     def for_other_version(self, job: Unstructured, refusal: str) -> Unstructured | None:
-        """Return it without fields unknown before v0.5; such releases start the launcher at once, and not as a rank."""
+        """Return the job without fields unknown before v0.5; there the launcher starts at once, and not as a rank."""
         unknown = [key for key in ("launcherCreationPolicy", "runLauncherAsWorker") if f'"spec.{key}"' in refusal]
         if not unknown:
             return None
         return dict(job) | {"spec": {key: value for key, value in job["spec"].items() if key not in unknown}}
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """Convert it; Succeeded becomes Complete, and the launcher counts as one more pod, after the workers."""
+        """Convert an MPIJob; Succeeded becomes Complete, and the launcher counts as one more pod, after the workers."""
         spec = as_map(raw.get("spec"))
         suspended = as_map(spec.get("runPolicy")).get("suspend")
         return retold(

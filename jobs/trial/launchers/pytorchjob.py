@@ -43,7 +43,7 @@ class PyTorchJob(KubeflowJob):
         }
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """Convert it; Succeeded becomes Complete."""
+        """Convert a PyTorchJob; Succeeded becomes Complete."""
         spec = as_map(raw.get("spec"))
         kinds = as_map(spec.get("pytorchReplicaSpecs")).values()
         pods = sum(whole(as_map(each).get("replicas"), 1) for each in kinds) or 1

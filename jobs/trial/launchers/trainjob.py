@@ -55,7 +55,7 @@ class TrainJob(Kind):
         }
 
     def for_other_version(self, job: Unstructured, refusal: str) -> Unstructured | None:
-        """Return it with podTemplateOverrides, for a Trainer before v2.2, which lacks runtimePatches."""
+        """Return the job with podTemplateOverrides, for a Trainer before v2.2, which lacks runtimePatches."""
         if '"spec.runtimePatches"' not in refusal or "runtimePatches" not in job["spec"]:
             return None
         rest = {key: value for key, value in as_map(job["spec"]).items() if key != "runtimePatches"}
@@ -88,7 +88,7 @@ class TrainJob(Kind):
         return False
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """Convert it; its conditions have the Job's own names."""
+        """Convert a TrainJob; its conditions have the Job's own names."""
         spec = as_map(raw.get("spec"))
         pods = whole(as_map(spec.get("trainer")).get("numNodes"), 1)
         return retold(raw, _CONDITIONS, pods=pods, suspended=spec.get("suspend"))

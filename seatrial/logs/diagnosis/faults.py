@@ -97,7 +97,7 @@ DIAGNOSES: tuple[str, ...] = (
     "crash",
     "launch-failed",
     "truncated",
-    "unexplained",  # a line mentions trouble that no rule knows, in a log that would be go without it
+    "unexplained",  # a line mentions a failure that no rule matches, in a log that would be go without it
     "restarted",  # an earlier attempt failed, and the judged last one completed
     "odd-numbers",  # a benchmark's numbers cannot be true
     "below-published",  # healthy except for numbers below published ones of such hardware (nccl.below-published)

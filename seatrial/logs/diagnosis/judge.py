@@ -44,7 +44,7 @@ class Judgement:
         self.tabled = {(line[0], line[1]) for line in self.job.rank_lines.values()}  # host and pid of a table's ranks
         self.faults: list[FoundFault] = []
         self.causes: list[tuple[str, Note]] = []  # causes in lines of any process, the earliest first
-        self.event = self.job.events.get  # the first sighting of an event over the job's streams, or None
+        self.event = self.job.events.get  # the first occurrence of an event in the job's streams, or None
         self.hang, self.crash = self._ending()
         with_channels = {proc.host for proc in self.job.procs if proc.edges}
         listed = {name[len(LISTS) :] for name in self.job.events if name.startswith(LISTS)}
@@ -178,7 +178,7 @@ class Judgement:
         return [{"file": source.name if source else None, "line": note.line, "text": note.text}]
 
     def earliest(self, name: str) -> tuple[Note | None, list[Proc]]:
-        """Return the first sighting of a symptom, and the processes that show it."""
+        """Return the first occurrence of a symptom, and the processes that show it."""
         procs = self.job.noted.get(name, [])
         return self.job.first_note(name, procs), procs
 
@@ -301,8 +301,8 @@ class Judgement:
         )
 
 
-# A warning that no symptom knows, a peer that RAS calls dead, an NVLink fabric that NCCL calls degraded, a port that
-# lost its link.
+# A warning that matches no symptom, a peer that RAS reports as dead, an NVLink fabric that NCCL reports as degraded, a
+# port that lost its link.
 _UNEXPLAINED_NOTES = (
     "warn",
     "line dead-peer",

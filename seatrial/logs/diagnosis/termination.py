@@ -168,7 +168,7 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
 
 
 def _unknown_end(judgement: Judgement) -> bool:
-    """Return whether a rank ended with an exception that no rule knows, before the store was missed."""
+    """Return whether a rank ended with an exception that no rule matches, before the store was missed."""
     died, gone = judgement.event("uncaught"), judgement.event("symptom nccl.store-gone")
     if died is None or gone is None or place(gone) < place(died):
         return False

@@ -65,9 +65,9 @@ _OWN_USAGE = re.compile(r"ncclInvalid(?:Usage|Argument)|invalid (?:usage|argumen
 
 
 def _said_more(judgement: Judgement) -> bool:
-    """Return whether NCCL warned, or a line shows more than the error: a lost peer, its consequences.
+    """Return whether NCCL warned, or a line shows a lost peer or its consequences in addition to the error.
 
-    A process with a reported usage error of NCCL ends by itself, and its peers lose it.
+    A process that reports a usage error of NCCL exits by itself, and its peers lose the connection.
     """
     if judgement.earliest("warn")[0] or judgement.event("last-error"):
         return True

@@ -178,7 +178,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     if evidence.not_seen:
         job["not_seen"] = evidence.not_seen
     job["faults"] = [item for item in job["faults"] if item["fault"] != "nccl.no-evidence"]
-    reported = [f"NCCL RAS has errors: {'; '.join(made.reported[:4])}"] if made.reported and made.proven else []
+    reported = [f"NCCL RAS reports errors: {'; '.join(made.reported[:4])}"] if made.reported and made.proven else []
     extra = [
         *place_sentences(places, job["faults"]),
         *reported,

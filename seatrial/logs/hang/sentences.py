@@ -128,7 +128,7 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         remote_first = (
             ". The others see a remote error: look at the first rank named" if len(made.reported) > 1 and remote else ""
         )
-        return f"NCCL RAS has errors: {'; '.join(made.reported[:4])}{remote_first}"
+        return f"NCCL RAS reports errors: {'; '.join(made.reported[:4])}{remote_first}"
     if made.doubt and made.doubt.kind == "moved":
         return (
             f"The job continued while these dumps were written one after the other: {made.doubt.text}. One dump per"

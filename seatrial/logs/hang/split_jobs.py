@@ -136,7 +136,7 @@ def _look_again(job: Job, part: Job) -> None:
         if (before and before != after) or _last(first[rank].span) != _last(second[rank].span):
             position = f"{before[0].name.rpartition(':')[2]} {before[0].sequence}" if before else "no operation"
             went_on = job.evidence.went_on
-            job.evidence.went_on = went_on or f"rank {rank} was at {position} in the first dump and went on"
+            job.evidence.went_on = went_on or f"rank {rank} was at {position} in the first dump and made progress"
     lasted = _between(first, second) >= SECOND_LOOK and len(both) == len(first) == len(second)
     if job.evidence.went_on is None and lasted:
         job.evidence.went_on = ""

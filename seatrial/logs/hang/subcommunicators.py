@@ -128,7 +128,7 @@ def from_smaller(evidence: Evidence, *, frozen: bool) -> Decision | None:
     ranks = {process.rank for process in late.values() if process.rank is not None}
     texts = [
         f"RAS: {len(trouble.behind) + trouble.unnamed_behind} ranks of communicator {trouble.comm} launched"
-        f" {trouble.operation} up to {trouble.low}, others more, {lasts(frozen=frozen)}"
+        f" {trouble.operation} up to {trouble.low}, the other ranks later ones, {lasts(frozen=frozen)}"
         for trouble in troubles[:3]
     ]
     return Decision(

@@ -37,7 +37,7 @@ class Job:
         self.nranks = max([comms[0].nranks for comms in self.comms.values()] or [0])
         self.world = [key for key, comms in self.comms.items() if comms[0].nranks == self.nranks]
         self.rank_lines: dict[int, list[object]] = {}  # rank of the world -> its line in a table's header
-        self.events: dict[str, Note] = {}  # first sightings of events in foreign lines, over the streams
+        self.events: dict[str, Note] = {}  # first occurrences of events in foreign lines, over the streams
         self.numbers: dict[str, set[int]] = {}  # the suffixes of events of one kind, such as "world 16"
         self.facts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by kind, how many processes printed a text
         self.env: defaultdict[str, set[str]] = defaultdict(set)  # the values of a variable, as processes printed them

@@ -19,7 +19,7 @@ JOB = {
 
 
 def test_a_wrong_token_is_unauthenticated(cluster):
-    """401, not 403: the caller must know that the credentials are wrong."""
+    """The response is 401, not 403: the caller must know that the credentials are wrong."""
     answer = cluster("GET", "/api/v1/nodes", who="not-a-token")
     assert (answer.code, answer.json["reason"]) == (401, "Unauthorized")
 
@@ -238,7 +238,7 @@ def test_a_client_certificate_is_an_identity(cluster, tmp_path):
 
 
 def test_evictions_respect_disruption_budgets(cluster, space):
-    """429 with the cause DisruptionBudget, which kubectl drain retries."""
+    """The response is 429 with the cause DisruptionBudget, which kubectl drain retries."""
     pods = f"/api/v1/namespaces/{space}/pods"
     body = {
         "metadata": {"name": "p", "labels": {"a": "b"}},

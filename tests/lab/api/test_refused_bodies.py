@@ -61,7 +61,7 @@ def placed(spec, path, value):
     ],
 )
 def test_the_same_fields_are_named_as_by_a_real_server(cluster, space, plural, path, value, fields):
-    """422, with the causes that a real API server lists."""
+    """The response is 422 with the causes that a real API server lists."""
     body = {"metadata": {"name": "x"}, "spec": placed(SPECS[plural], path, value)}
     answer = cluster("POST", f"/api/v1/namespaces/{space}/{plural}?dryRun=All", body)
     assert answer.code == 422, answer.raw

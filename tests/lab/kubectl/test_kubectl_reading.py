@@ -69,7 +69,7 @@ def test_selectors_choose_on_the_server(kubectl):
 
 
 def test_every_output_format_works(kubectl):
-    """json, yaml, jsonpath, go-template, custom columns, sorting, pages of one."""
+    """The formats are json, yaml, jsonpath, go-template and custom columns, also sorted or in pages of one item."""
     assert kubectl.run("get", "job", "train", "-o", "json").json["spec"]["completions"] == 2
     assert "kind: Job" in kubectl("get", "job", "train", "-o", "yaml")
     assert kubectl("get", "job", "train", "-o", "jsonpath={.status.succeeded}") == "2"

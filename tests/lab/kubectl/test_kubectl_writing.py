@@ -110,7 +110,7 @@ def test_other_creates(kubectl):
 
 
 def test_patch_label_and_annotate(kubectl):
-    """Three kinds of patch; existing labels."""
+    """All three kinds of patch are applied; an existing label is changed only with --overwrite."""
     kubectl("create", "configmap", "p", "--from-literal=k=v")
     assert "patched" in kubectl("patch", "configmap", "p", "-p", '{"data":{"k":"w"}}')
     assert "patched" in kubectl("patch", "configmap", "p", "--type=merge", "-p", '{"data":{"l":"m"}}')

@@ -188,7 +188,7 @@ def test_a_suspended_job_has_no_pods_until_it_is_resumed():
 
 
 def test_suspending_again_deletes_pods_without_counting_them_as_failed():
-    """recordings/suspended-job/03: no failed count, no startTime."""
+    """The status has no failed count and no startTime, as in recordings/suspended-job/03."""
     store = scenario(lambda s: s.mutate("jobs.batch", "default", "train", lambda j: j["spec"].update(suspend=True)))
     assert store.list("pods", "default") == []
     assert "failed" not in status(store)

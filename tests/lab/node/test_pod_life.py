@@ -48,7 +48,7 @@ def test_a_deleted_pod_gets_sigterm_and_then_sigkill(run):
 
 
 def test_a_container_without_a_command_ends_when_it_is_asked_to(run):
-    """Like an image's own pause or daemon, long before a SIGKILL."""
+    """It exits on SIGTERM like an image's own pause or daemon, long before a SIGKILL."""
 
     async def scenario(lab):
         lab.pod("daemon", [], terminationGracePeriodSeconds=86400)
@@ -157,7 +157,7 @@ def test_a_sidecar_that_is_being_started_when_its_pod_ends_is_stopped(run, monke
 
 
 def test_a_crashing_container_backs_off_and_keeps_its_previous_log(run):
-    """CrashLoopBackOff with the pod's name, event BackOff, previous=true."""
+    """The state is CrashLoopBackOff with the pod's name, the event is BackOff, and previous=true returns the log."""
 
     async def scenario(lab):
         lab.pod("p", ["sh", "-c", "echo try; exit 7"], restartPolicy="OnFailure")

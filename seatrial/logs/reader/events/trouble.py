@@ -1,4 +1,4 @@
-"""Lines of a program, a launcher or the kernel that mention a failure in words that no rule knows.
+"""Lines of a program, a launcher or the kernel that mention a failure in words that no rule matches.
 
 A line that reports a failure prevents a healthy judgement, whatever wrote it; the line is quoted, and no fault is
 named. Some lines are excluded: those that report no failure (0 errors), a level of warning or less, retries or

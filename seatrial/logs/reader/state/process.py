@@ -94,7 +94,7 @@ class Note:
         self._text = text
 
     def joined(self, other: "Note", name: str) -> "Note":
-        """Return both sightings of a kind as one; the earliest text is kept."""
+        """Merge two occurrences of a kind; the earliest text is kept."""
         first = min(self, other, key=lambda note: note.order(name))
         last = max(note.last for note in (self, other) if note.source == first.source)
         return Note(first.source, first.line, first.text, self.count + other.count, last, first.shows)
