@@ -232,6 +232,8 @@ class Evidence:
     """(communicator, operation) to sequence to rank to the microseconds that its kernel ran."""
     notes: list[str] = field(default_factory=list)
     """The unread parts, in words."""
+    unread: set[int] = field(default_factory=set)
+    """The ranks whose dumps cannot be read: they wrote one."""
     pods: list[Pod] = field(default_factory=list)
     not_seen: list[str] = field(default_factory=list)
     """Facts that the cluster did not report, with the permission or the setting that they need."""
