@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import sweep_model as model
-from jobs.pod.sweep import apart, judgement, section, shared_path
+from jobs.pod.sweep import apart, judgement, likelihood, section
 from jobs.pod.sweep.judgement import judge
 from jobs.pod.sweep.model import AT_ONCE, Result
 from jobs.pod.sweep.plan import next_round
@@ -32,11 +32,11 @@ def pairs_of(history):
     return values
 
 
-@pytest.mark.parametrize("prior", [shared_path.ACCIDENT, shared_path.ANY, (2.0, 5.0)])
+@pytest.mark.parametrize("prior", [likelihood.ACCIDENT, likelihood.ANY, (2.0, 5.0)])
 @pytest.mark.parametrize("tests", [0, 1, 2, 7, 30])
 def test_how_likely_failures_are_adds_up_to_certainty(prior, tests):
     """The sum is over all numbers of failures for this many tests; fewer failures are likelier if few are expected."""
-    likely = [exp(shared_path._beta((bad, tests), prior)) for bad in range(tests + 1)]
+    likely = [exp(likelihood.at_unknown_rate((bad, tests), prior)) for bad in range(tests + 1)]
     assert isclose(sum(comb(tests, bad) * each for bad, each in enumerate(likely)), 1.0, rel_tol=1e-9)
     rate = prior[0] / sum(prior)
     expected = sum(bad * comb(tests, bad) * each for bad, each in enumerate(likely))
@@ -45,9 +45,7 @@ def test_how_likely_failures_are_adds_up_to_certainty(prior, tests):
 
 @pytest.mark.parametrize(("count", "size"), [(1, 1), (3, 8), (8, 8), (5, 64)])
 def test_a_group_is_one_of_as_many_as_there_are(count, size):
-    assert isclose(
-        shared_path._log_of_groups(count, size), log(comb(size, count)) + log(size), rel_tol=1e-9, abs_tol=1e-9
-    )
+    assert isclose(likelihood.log_of_groups(count, size), log(comb(size, count)), rel_tol=1e-9, abs_tol=1e-9)
 
 
 @pytest.mark.parametrize("unclear", [False, True])
