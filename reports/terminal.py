@@ -351,7 +351,7 @@ def _too_little(terminal: Any, run: Run, told: str) -> None:
     if left := run.coverage.not_tried():
         _paragraph(terminal, "", f"Not tried: {left}", _width())
     if run.too_few_tried and run.verdict is not Verdict.NO_GO and run.too_few_tried.lower() not in told:
-        _paragraph(terminal, "", f"No go: {run.too_few_tried}.", _width())
+        _paragraph(terminal, "", f"Not a go: {run.too_few_tried}.", _width())
     unseen = ", ".join(run.required_but_unseen)
     if unseen and run.verdict is not Verdict.NO_GO and unseen.lower() not in told:
         _paragraph(terminal, "", f"Required but not judged: {unseen}", _width())

@@ -25,7 +25,7 @@ class Action(StrEnum):
 
 IN_WORDS = {
     Action.NONE: "nothing",
-    Action.RESTART_APP: "restart the job; the node needs nothing",
+    Action.RESTART_APP: "restart the job; the node can stay in service",
     Action.UNKNOWN: "look it up (the remedy, NVIDIA's Xid catalogue): the finding alone does not determine it",
     Action.RESET_GPU: "drain the node and reset the GPU",
     Action.REBOOT_NODE: "drain the node and reboot it",

@@ -376,3 +376,20 @@ def test_what_the_late_rank_itself_ended_with_is_the_first_cause(explain, tmp_pa
     assert job["late_ranks"] == ([2] if own else [])
     assert ("bad sample" in str(job["causes"][:1])) == own, job["causes"]
     assert ("2" in job["places"] and "last_words" in job["places"]["2"]) == own
+
+
+def test_a_rank_whose_dump_is_cut_is_not_called_dead(explain, tmp_path):
+    """It wrote one: the rank that the others' standard error names remains the late one."""
+    shutil.copytree(DATA / "monitored", tmp_path / "d", ignore=shutil.ignore_patterns("rank_0"))
+    assert named(explain(tmp_path / "d")[1])["dead"] == [0]  # near miss: no dump at all
+    whole = (DATA / "monitored" / "rank_0").read_bytes()
+    (tmp_path / "d" / "rank_0").write_bytes(whole[: len(whole) // 2])
+    code, job = explain(tmp_path / "d")
+    assert (code, job["diagnosis"], named(job)) == (1, "hang-late", {"late": [2], "waiting": [1, 3], "unknown": [0]})
+
+
+def test_a_hang_that_a_log_names_too_is_shown_once(explain):
+    _, job = explain(DATA / "monitored")
+    assert [fault["fault"] for fault in job["faults"]].count("nccl.hang-late") == 1
+    causes = [cause["cause"] for cause in job["causes"]]
+    assert len(causes) == len(set(causes))

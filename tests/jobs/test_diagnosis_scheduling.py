@@ -47,6 +47,26 @@ def test_whether_waiting_for_a_node_can_help(message, hopeless):
     assert not diagnose(job(), [pod(0, main=RUNS), waiting], [scaling])[2].hopeless
 
 
+@pytest.mark.parametrize(
+    ("reasons", "fault", "remedy"),
+    [
+        ("3 node(s) had volume node affinity conflict", "volume.mount", "in the zone of the volume"),
+        ("1 node(s) had untolerated taint {a: b}, 2 node(s) had volume node affinity conflict", "volume.mount", "zone"),
+        ("3 node(s) didn't find available persistent volumes to bind", "volume.mount", "StorageClass"),
+        ('persistentvolumeclaim "a" bound to non-existent persistentvolume "pv"', "volume.mount", "create a volume"),
+        ("2 Insufficient nvidia.com/gpu, 1 node(s) had volume node affinity conflict", "job.unschedulable", ""),
+        ("3 node(s) didn't match Pod's node affinity/selector", "job.unschedulable", "nodeSelector"),
+    ],
+)
+def test_a_volume_that_fits_no_node_has_the_advice_of_volumes(reasons, fault, remedy):
+    """A selector or a taint is not the reason; where nodes lack free GPUs, these may be."""
+    message = f"0/3 nodes are available: {reasons}. preemption: 0/3 nodes are available"
+    asks = condition("PodScheduled", "False", reason="Unschedulable", message=message)
+    _, _, analysis = diagnose(job(), [pod(0, main=RUNS), pod(1, "Pending", node="", conditions=[asks])], [])
+    assert analysis.fault == fault
+    assert remedy in analysis.remedy
+
+
 def test_a_node_held_by_the_jobs_own_other_rank_will_not_become_free():
     """One node has no RDMA, the other runs rank 0, which waits for rank 1: waiting is pointless."""
     message = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 Insufficient rdma/hca. preemption: none"

@@ -29,6 +29,7 @@ _PERMANENT = (
     "unsupported",
     "existing pods anti-affinity",
 )
+_VOLUME = re.compile("volume node affinity conflict|persistent volumes to bind")
 _UNNAMED_TAINT = re.compile(r"untolerated taint\(s\)$")
 # Taints that node lifecycle controllers set and remove; people remove a cordon (unschedulable) within minutes.
 _PASSING_TAINT = re.compile(
@@ -80,7 +81,7 @@ def read_unschedulable(
     if nodes and pod:  # Kubernetes 1.35 and later no longer name the taints: read them from the nodes
         unnamed = sum(count for count, reason in reasons if _UNNAMED_TAINT.search(reason))
         stuck -= max(0, unnamed - sum(1 for node in nodes if not _passes_all(node, pod)))
-    volume = any("persistentvolumeclaim" in reason.lower() for _, reason in reasons)
+    volume = "persistentvolumeclaim" in rest.lower() or bool(_VOLUME.search(rest) and "Insufficient" not in rest)
     hint = "; ".join(filter(None, (_hint(reason, asked, _plain(pod), nodes) for _, reason in reasons)))
     hopeless = total == 0 or stuck >= total or nowhere
     in_use = not hopeless and _in_use(reasons, total - stuck, seen=bool(nodes))

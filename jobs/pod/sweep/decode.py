@@ -172,6 +172,10 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, at_fault: S
     reasons += [
         "the pair %s failed once: undecided" % " - ".join(pair) for pair in _undecided(state) if pair not in at_fault
     ]
+    reasons += [
+        "the pair %s is slow, which noise may explain, by so few tests: undecided" % " - ".join(pair)
+        for pair in state.unclear()
+    ]
     return reasons
 
 

@@ -308,13 +308,15 @@ def _few_below(state: State) -> List[Nodes]:
 
 
 def _repeat(state: State, draft: _Draft) -> int:
-    """Repeat failed pairs of two proven nodes, which are flaky, or have a faulty path between them.
+    """Repeat failed and unclear pairs of two proven nodes, which are flaky, or have a faulty path between them.
 
     Returns the limit of tests for the round.
     """
     size = len(state.fleet.nodes)
     most = size
-    pairs = {pair_of(n, p) for n in state.fleet.nodes if state.failed[n] for p in state.against(n)}
+    pairs = {pair_of(n, p) for n in state.fleet.nodes if state.failed[n] for p in state.against(n)}.union(
+        state.unclear()
+    )
     open_ = [pair for pair in pairs if not _settled(state, *pair) and all(state.passed[node] for node in pair)]
     if not any(state.passed.values()):
         open_ = _few_below(state)

@@ -324,6 +324,18 @@ class State(Evidence):
         tests = {pair: [t for t in self.of[pair] if t.grade != NOTHING] for pair in self._open_pairs()}
         return [p for p, ran in tests.items() if ran and self.inside_slow(p) and not any(t.busbw for t in ran)]
 
+    def unclear(self) -> List[Nodes]:
+        """Return the unexplained pairs without a pass or a failure that are as slow as a fault.
+
+        The margin for the noise of few values hides it.
+        """
+        low = []
+        for pair in self._open_pairs():
+            tests = [each for each in self.of[pair] if each.grade != NOTHING]
+            if tests and all(each.grade == UNCLEAR for each in tests):
+                low += [pair] * (median_low([each.value or 0.0 for each in tests]) < self.rules.accuses)
+        return low
+
     def _open_pairs(self) -> List[Nodes]:
         pairs = (p for p in self.of if len(p) == 2 and ("pair", p) not in self.findings)
         return sorted(p for p in pairs if self.inside_slow(p) or not self.explained(p))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, cast
 
+from ...faults.catalogue import formed
 from ..job.crossings import between
 from ..reader.state.process import channels_in
+from .quotes import quoted
 
 if TYPE_CHECKING:
     from ..job.view import View
@@ -42,11 +44,15 @@ def judge_truncation(judgement: Judgement) -> None:
 
 def judge_cut_channels(judgement: Judgement) -> None:
     """Report a log with truncated channel lines, or with unknown transports: what is missing may show a fault."""
-    unknown = judgement.earliest("line channel-unknown")[0]
-    if judgement.verdict() == "go" and (cut := unknown or _cut_channels(judgement)) is not None:
+    if judgement.verdict() != "go":
+        return
+    if (unknown := judgement.earliest("line channel-unknown")[0]) is not None:
+        told = formed("nccl.unexplained", unknown.text)
+        variant = told.variant if told else None
+        cause = "%s: %s" % (told.cause if told else "the log says", quoted(unknown))
+        judgement.add("nccl.unexplained", "the job", judgement.line(unknown), cause=cause, variant=variant)
+    elif (cut := _cut_channels(judgement)) is not None:
         text = "the lines of channels are cut, by a page or a pager"
-        if unknown is not None:
-            text = "channels are carried by a transport that is not known here"
         judgement.add("nccl.log-truncated", "the job", judgement.line(cut), cause=text)
 
 

@@ -175,9 +175,11 @@ def _take(place: _Place, path: str) -> bool:
                 sample.written = status.st_mtime
             return only
     except PickleRefusedError as error:
-        notes = place.part(path).notes
-        if len(notes) < MAX_NOTES:
-            notes.append(f"{shown}: {error}")
+        evidence, named = place.part(path), flight_recorder.rank_of(path)
+        if len(evidence.notes) < MAX_NOTES:
+            evidence.notes.append(f"{shown}: {error}")
+        if named is not None:
+            evidence.unread.add(named)
         return True
     except OSError:
         return False

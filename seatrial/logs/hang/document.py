@@ -221,16 +221,17 @@ def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]],
     if made.nameless and not places:
         places = {"": {"pid": made.nameless[0].pid}}
     fault["confirm"] = _confirm(fault["confirm"], places)
+    replaced = {"nccl.hang", fault["fault"]}  # by one line of the log, which names no rank
     as_faults = [each for each in job["faults"] if each["severity"] == "fatal" or made.kind in ("inside", "stalled")]
     other_faults = {name for each in as_faults for name in (each["fault"], each["why"])} - {
-        "nccl.hang",
         "nccl.no-evidence",
+        *replaced,
     }
     other_faults -= {"nccl.collective-mismatch"} if made.kind == "mismatch" else set()  # torchfrtrace's line says less
     rest = [cause for cause in job["causes"] if cause["fault"] in other_faults]  # a slow fabric makes no process late
     causes = [{**cause, "confirm": _confirm(cause["confirm"], places)} for cause in rank([fault], {})]
     job["causes"] = [*rest, *causes][:MOST_CAUSES] if own_first else [*causes, *rest][:MOST_CAUSES]
-    job["faults"] = [fault, *(item for item in job["faults"] if item["fault"] != "nccl.hang")]
+    job["faults"] = [fault, *(item for item in job["faults"] if item["fault"] not in replaced)]
 
 
 def _confirm(text: str, places: dict[str, dict[str, Any]]) -> str:

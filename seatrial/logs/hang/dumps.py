@@ -145,7 +145,7 @@ def left_by_a_rank(made: Decision, evidence: Evidence) -> Decision:
     lost = [error for error in broken.values() if error.state == "left"]
     shown = [error.where for error in lost[:3]] or ([closed] if closed else [])
     silent = made.unknown - {rank for rank, error in broken.items() if error.state == "broken"}
-    if shown and len(silent) == 1:
+    if shown and len(silent) == 1 and silent.isdisjoint(evidence.unread):
         waiting = set() if lost else set(evidence.ranks)  # the failed ones are unknown
         made += Decision(kind="dead", proven=True, dead=silent, waiting=waiting)
         for report in evidence.said("unlike")[:1]:

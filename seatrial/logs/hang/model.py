@@ -232,6 +232,8 @@ class Evidence:
     """(communicator, operation) to sequence to rank to the duration of its kernel in microseconds."""
     notes: list[str] = field(default_factory=list)
     """The unread parts, as text."""
+    unread: set[int] = field(default_factory=set)
+    """The ranks with a written but unreadable dump."""
     pods: list[Pod] = field(default_factory=list)
     not_seen: list[str] = field(default_factory=list)
     """Facts that the cluster did not report, with the required permission or setting."""

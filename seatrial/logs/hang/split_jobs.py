@@ -63,7 +63,7 @@ def absorb(job: Job, part: Job) -> None:
     for name in ("ranks", "groups", "calls", "performed", "times"):
         getattr(one, name).update(getattr(other, name))
     one.version = one.version or other.version
-    for name in ("world", "listed", "logs", "named"):
+    for name in ("world", "listed", "logs", "named", "unread"):
         getattr(one, name).update(getattr(other, name))
     job.folders |= part.folders
     job.stems |= part.stems

@@ -155,11 +155,13 @@ _CUT_CHANNEL = re.compile(
 )
 
 
-# A whole line of a channel with a transport that this reader does not know: a later NCCL's. What begins like a known
-# one may be torn.
+# A whole line of a channel with a transport that this reader does not know: a later NCCL's, or a network plugin with a
+# name of other characters (ncclNetName: any text). What begins like a known one may be torn.
 _UNKNOWN_CARRIER = re.compile(
     rb"(?:Ring|Channel) \d{1,4}(?:/\d{1,3})? : \d{1,7}\[\w{1,16}\] -> \d{1,7}\[\w{1,16}\](?: \[(?:send|receive)\])?"
-    rb" via (?:(?!NET|P2P|SHM|COLLNET|direct)[A-Za-z]\w{2,30}|P2P/(?![ICMcdi])\w{3,30})(?:/[\w.()+-]{1,40}){0,4}\s*$"
+    rb" via (?:(?!NET|P2P|SHM|COLLNET|direct)[A-Za-z]\w{2,30}|P2P/(?![ICMcdi])\w{3,30}"
+    rb"|NET/(?!.{0,60}:\d)[^/\[\]]{0,58}[^\w.:+ /\[\]-][^/\[\]]{0,58}/\d{1,4}(?:\(\d{1,7}\))?)"
+    rb"(?:/[\w.()+-]{1,40}){0,4}\s*$"
 )
 
 
