@@ -39,8 +39,8 @@ def contradictions(made: Decision, evidence: Evidence) -> Iterator[str]:
         )
     if alive := made.dead & {rank for rank, dump in evidence.ranks.items() if dump.pending}:
         yield (
-            f"NCCL RAS calls ranks {sorted(alive)[:8]} dead, and their dumps show them waiting: RAS shows the current"
-            " state, the dumps an earlier one"
+            f"NCCL RAS reports ranks {sorted(alive)[:8]} as dead, but their dumps show them waiting: RAS shows the"
+            " current state, the dumps an earlier one"
         )
     lagging = {rank for item in evidence.lagging for rank in item.ranks}
     if evidence.ranks and made.late and lagging and not made.late & lagging:
