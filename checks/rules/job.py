@@ -1,7 +1,7 @@
 """Rules of the trial job: every pod started and reported; the launcher's failure analysis as findings.
 
-Rule: a fault of the cluster (ERR_INFRA) fails the check. A fault of the program or of a third party (ERR_PROGRAM, a
-disruption) is an error, since it proves nothing about the cluster.
+Rule: a fault of the cluster (ERR_INFRA) fails the check, and so does a missing object that the profile names. A fault
+of the program or of a third party (ERR_PROGRAM, a disruption) is an error, since it proves nothing about the cluster.
 """
 
 from __future__ import annotations
@@ -72,16 +72,19 @@ START_FAULTS = (
     "api.unauthorized",
 )
 """Faults of a start that the launcher's analysis can report, for a trial or a sweep."""
+NAMED = ("container.config", "volume.mount")
+"""Objects that the profile names and the namespace lacks: the cluster does not have what the profile requires, as with
+``storage.claim-missing`` of the preflight, although the profile's author may have to act."""
 
 
 def start_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge the start of the trial: its failure if there is one, else each rank."""
     failed = trial.analysis
     if failed is not None:
-        infra = failed.err_class == "ERR_INFRA" and not failed.disrupted
+        lacking = failed.err_class == "ERR_INFRA" or failed.fault in NAMED
         yield Finding(
             subject=failed.subject or trial.job,
-            ok=False if infra else None,
+            ok=False if lacking and not failed.disrupted else None,
             observed=failed.observed or f"the job ended as {trial.state}",
             expected=failed.expected or EXPECTED,
             fault=failed.fault,

@@ -140,6 +140,15 @@ def test_evidence_that_contradicts_itself_is_not_believed(trial, spec):
     assert [(f.ok, f.subject, f.fault) for f in findings] == [(None, "gpu-node-1", "job.no-evidence")]
 
 
+@pytest.mark.parametrize("fault", ["container.config", "volume.mount"])
+@pytest.mark.parametrize("disrupted", [False, True])
+def test_an_object_that_the_profile_names_and_the_namespace_lacks_fails_the_start(trial, spec, fault, disrupted):
+    """The cluster does not have what the profile requires, although the profile's author may have to act."""
+    trial.analysis, trial.state = failure(fault, err_class=ERR_PROGRAM, disrupted=disrupted), JobState.ERROR
+    (finding,) = start_findings(trial, spec)
+    assert (finding.ok, finding.fault) == (None if disrupted else False, fault)
+
+
 @pytest.mark.parametrize("fault", LAUNCHER)
 def test_what_the_cluster_did_wrong_fails_the_start(trial, spec, fault):
     """ERR_INFRA yields exactly one failed finding, on the launcher's subject."""
