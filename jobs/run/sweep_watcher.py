@@ -113,6 +113,13 @@ class SweepWatcher(Watcher):
             as_map(owner).get("uid") == uid for owner in as_list(pod["metadata"].get("ownerReferences"))
         )
 
+    def keep(self) -> WatchOutcome:
+        """Wait; return the last state. A failed job does not precede the end that its coordinator had printed."""
+        outcome = super().keep()
+        if self.coordinator is not None and self.coordinator.reader.ended and not outcome.aborted:
+            self._through(outcome)
+        return outcome
+
     def _heard(self, _stage: str) -> None:
         """Ignore single stages: the coordinator reports its own progress."""
 

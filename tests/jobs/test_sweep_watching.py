@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from threading import Event
 
 import pytest
 
@@ -79,7 +80,8 @@ class World:
         if asked.query.get("watch"):
             return 200, {}, drips()
         if asked.path.endswith("/log"):
-            return 200, {}, iter([b"\n".join(self.logs.get(asked.path.split("/")[-2], [])) + b"\n"])
+            log = self.logs.get(asked.path.split("/")[-2], [])
+            return 200, {}, log() if callable(log) else iter([b"\n".join(log) + b"\n"])
         resource = asked.path.rpartition("/")[2]
         items = {"jobs": [self.job], "pods": self.pods, "nodes": self.nodes, "events": []}[resource]
         return 200, {}, {"metadata": {"resourceVersion": "1"}, "items": items}
@@ -128,6 +130,21 @@ def test_pods_that_are_lost_do_not_end_a_sweep(sweep):
     """Three of eight have died: the coordinator continues and reports them itself."""
     pods = [pod(n, GONE if n > 4 else RUNNING, phase="Failed" if n > 4 else "Running") for n in range(8)]
     outcome, evidence = sweep(8, pods, {"t-0-x": WHOLE})
+    assert (outcome.analysis, evidence.complete) == (None, True)
+
+
+def test_a_failed_job_does_not_precede_the_end_that_its_coordinator_had_printed(sweep, api, monkeypatch):
+    """The log arrives after the pods' states, as on a busy machine."""
+    monkeypatch.setattr("jobs.run.watcher._BEHIND_S", 0.0)
+    seen, drain = Event(), SweepWatcher._drain
+    monkeypatch.setattr(SweepWatcher, "_drain", lambda self, *limits: (seen.set(), drain(self, *limits))[1])
+    pods = [pod(n, GONE if n > 4 else RUNNING, phase="Failed" if n > 4 else "Running") for n in range(8)]
+
+    def late():
+        assert seen.wait(HANG_S)
+        yield b"\n".join(WHOLE) + b"\n"
+
+    outcome, evidence = sweep(8, pods, {"t-0-x": late})
     assert (outcome.analysis, evidence.complete) == (None, True)
 
 

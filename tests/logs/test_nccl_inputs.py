@@ -116,7 +116,7 @@ def test_a_watchdog_is_that_of_the_process_and_not_of_its_place_in_a_group(line,
 @table("content", [[], {}, {"a": 1}, {"entries": None}, {"entries": "x"}, [1], [{}], "x", 3, None])
 def test_what_is_no_dump_is_refused_as_that(content):
     """JSON of another kind with a dump's file name yields nothing."""
-    with pytest.raises(PickleRefusedError, match="something else than a Flight Recorder dump"):
+    with pytest.raises(PickleRefusedError, match="that is not a Flight Recorder dump"):
         dump_of(json.dumps(content).encode())
     kept = {"entries": [], "pg_config": {}}
     assert dump_of(json.dumps(kept).encode())[1] == kept

@@ -37,7 +37,7 @@ def test_a_channel_whose_transport_is_not_known_is_not_shown(judge, carrier):
     """A later NCCL may have others: the channels that are known do not represent it, however many they are."""
     job = judge(WHOLE.replace("via NET/IB/3/GDRDMA", f"via {carrier}"))
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "unexplained")
-    assert "a transport that is not known" in job["sentence"] and "release notes" in job["faults"][0]["remedy"]
+    assert "a transport that is unknown here" in job["sentence"] and "release notes" in job["faults"][0]["remedy"]
     assert job["faults"][0]["evidence"][0]["text"].endswith(carrier)
 
 

@@ -32,14 +32,14 @@ def test_every_variant_is_of_a_fault_of_the_catalogue():
 def test_a_variant_fits_its_example_and_none_before_it_does(fault, variant):
     """The example is shown as by the reader: a redacted word must not be needed to recognise the line.
 
-    A fault without lines is recognised by the job's end.
+    A fault without lines is recognised by the job's end; channels alone do not make a job (test_nccl_undeserved_go.py).
     """
     shown = printable(variant.example)
     if fault in LINED:
         symptom = classify(variant.example.encode())
         assert symptom is not None
         assert symptom.fault == fault
-    else:
+    elif " via " not in variant.example:
         assert judged(variant.example + "\n")["faults"][0]["fault"] == fault
     assert told(fault, shown) is variant
 
