@@ -217,9 +217,8 @@ class BenchRun:
             capture.finish(5)
             # It is unknown whether a user's program would have completed.
             if data["timed_out"] and data.get("program") != "command":  # also in the log, which may be read alone
-                _append(
-                    capture.path, "# seatrial: the collective exceeded its time limit and was terminated by the probe"
-                )
+                # "exceeded time limit" is the scheduler's text that the reader of logs knows
+                _append(capture.path, "# seatrial: the collective exceeded time limit; terminated by the probe")
             data["exit"] = None if data["timed_out"] or data["stopped"] else process.returncode
             data["seconds"] = round(time.monotonic() - began, 3)
             if data["exit"] == 0:
