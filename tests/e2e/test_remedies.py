@@ -77,7 +77,7 @@ HELPS = [
     ("numa-inadmissible", topology("restricted"), "restricted admits"),
     ("runtimeclass-missing", profile(runtime_class=None), "remove runtime_class"),
     ("priorityclass-missing", profile(priority_class=None), "remove priority_class"),
-    ("service-account-missing", profile(service_account=None), "take service_account out"),
+    ("service-account-missing", profile(service_account=None), "remove service_account"),
     ("memlock-small", profile(capabilities=["IPC_LOCK"]), "IPC_LOCK"),
     ("shm-small", profile(memory="64Gi", limits={"memory": "64Gi"}), "pod.limits.memory"),
     ("quota-gpu", QUOTA, "raise the quota"),
