@@ -81,7 +81,7 @@ def start_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge the start of the trial: its failure if there is one, else each rank."""
     failed = trial.analysis
     if failed is not None:
-        lacking = failed.err_class == "ERR_INFRA" or failed.fault in NAMED
+        lacking = failed.err_class == "ERR_INFRA" or (failed.err_class == "ERR_PROGRAM" and failed.fault in NAMED)
         yield Finding(
             subject=failed.subject or trial.job,
             ok=False if lacking and not failed.disrupted else None,

@@ -147,6 +147,8 @@ def test_an_object_that_the_profile_names_and_the_namespace_lacks_fails_the_star
     trial.analysis, trial.state = failure(fault, err_class=ERR_PROGRAM, disrupted=disrupted), JobState.ERROR
     (finding,) = start_findings(trial, spec)
     assert (finding.ok, finding.fault) == (None if disrupted else False, fault)
+    trial.analysis = failure(fault, err_class=None)
+    assert [f.ok for f in start_findings(trial, spec)] == [None], "an unknown cause proves nothing"
 
 
 @pytest.mark.parametrize("fault", LAUNCHER)

@@ -22,7 +22,7 @@ def written(form: str, records: list[dict]) -> str:
 
 @pytest.mark.parametrize("form", WRAPPED)
 @pytest.mark.parametrize(
-    ("beside", "verdict"),
+    ("next_line", "verdict"),
     [
         ({"exc_info": STACK}, "no-go"),
         ({"error": {"type": "X", "stack": ["main", "RuntimeError: CUDA error: an illegal memory access"]}}, "no-go"),
@@ -37,9 +37,9 @@ def written(form: str, records: list[dict]) -> str:
         ({"error": "none so far", "status": "0 errors"}, "go"),
     ],
 )
-def test_what_is_logged_with_a_text_counts(form, beside, verdict, tmp_path):
+def test_what_is_logged_with_a_text_counts(form, next_line, verdict, tmp_path):
     said = [{"message": line} for line in LINES]
-    said.insert(60, {"message": "step 12 of 100", **beside})
+    said.insert(60, {"message": "step 12 of 100", **next_line})
     assert judged(tmp_path, written(form, said))["verdict"] == verdict
 
 

@@ -173,8 +173,7 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, at_fault: S
         "the pair %s failed once: undecided" % " - ".join(pair) for pair in _undecided(state) if pair not in at_fault
     ]
     reasons += [
-        "the pair %s is slow, which noise may explain, by so few tests: undecided" % " - ".join(pair)
-        for pair in state.unclear()
+        "the pair %s is slow, and too few tests exclude noise: undecided" % " - ".join(pair) for pair in state.unclear()
     ]
     return reasons
 

@@ -1,8 +1,8 @@
 """Groups of nodes that pass with each other and fail with the others: a faulty link that no label shows.
 
-A bad node fails with every node. Nodes that fail with most of a fleet and pass with each other are not bad: the fault
-is in the link between them and the others. A cut of the fleet is accepted if it explains the tests decisively better
-than bad nodes or bad pairs do (likelihood.py).
+Bad nodes fail with each other, too. Nodes that fail with most of a fleet and pass with each other are not bad: the
+fault is in the link between them and the others. A cut of the fleet is accepted if it explains the tests decisively
+better than bad nodes or bad pairs do (likelihood.py).
 """
 
 from __future__ import annotations
